@@ -1,18 +1,6 @@
-"""What a model is. A new one is one file, in this folder or anywhere (`model: {name: mine, file: PATH}` in a recipe):
+"""What a model is. A new one is one file, in this folder or anywhere: see the page on adding things, and `examples/`.
 
-    @MODELS.register("mine")
-    class Mine(GraphModel):
-        \"\"\"One line for `graphmill models`.\"\"\"
-
-        class Config(ModelConfig):
-            alpha: float = 0.1
-            \"\"\"Options of its own; those of ModelConfig come with it.\"\"\"
-
-        def make_conv(self, in_dim: int, out_dim: int) -> nn.Module:
-            return MyConv(in_dim, out_dim, self.config.alpha)   # forward(block, x (num_src, in)) -> (num_dst, out)
-
-Loaders, heads, losses, inference and checkpoints then work on node, link and graph tasks. `examples/` has one to start
-from.
+A `GraphModel` with a `Config` and a `make_conv` is enough for node, link and graph tasks.
 """
 
 from __future__ import annotations

@@ -22,6 +22,9 @@ V = TypeVar("V")
 class Movable:
     """A dataclass whose tensors travel to a device together."""
 
+    _cache: dict[str, Any]
+    """What `cached` keeps, of those that have it; a copy on another device starts anew."""
+
     def _map(self: T, change: Any) -> T:
         moved: dict[str, Any] = {}
         for item in fields(self):  # type: ignore[arg-type]
@@ -55,6 +58,13 @@ class Movable:
             return tensor
 
         self._map(note)
+
+    def cached(self, name: str, make: Callable[[], V]) -> V:
+        """Return what `make` returns, called the first time only: for what layers derive from a block's edges."""
+        if name not in self._cache:
+            self._cache[name] = make()
+        kept: V = self._cache[name]
+        return kept
 
 
 class Mover:
@@ -123,17 +133,9 @@ class Block(Movable):
     adjacency: Adjacency = field(init=False, repr=False, compare=False)
     """The edges as the kernels take them; keeps their transpose."""
     _cache: dict[str, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
-    """What `cached` keeps; a copy on another device starts anew."""
 
     def __post_init__(self) -> None:
         self.adjacency = Adjacency(self.indptr, self.indices, self.num_src, symmetric=self.symmetric)
-
-    def cached(self, name: str, make: Callable[[], V]) -> V:
-        """Return what `make` returns, called the first time only: for what layers derive from a block's edges."""
-        if name not in self._cache:
-            self._cache[name] = make()
-        kept: V = self._cache[name]
-        return kept
 
     @property
     def num_dst(self) -> int:

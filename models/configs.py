@@ -93,11 +93,8 @@ class ModelConfig(ComponentConfig):
     def check_batches(self, loader: str, *, keeps_nodes: bool, all_neighbors: bool, symmetric: bool) -> None:
         """Raise RecipeError where the model cannot read a loader's batches.
 
-        Args:
-            loader: its name.
-            keeps_nodes: all layers see the same nodes.
-            all_neighbors: a batch has all in-neighbours of the nodes that it computes.
-            symmetric: every edge of the graph has its reverse.
+        keeps_nodes: all layers see the same nodes; all_neighbors: a batch has all in-neighbours of what it computes;
+        symmetric: every edge of the graph has its reverse.
         """
 
 

@@ -219,9 +219,7 @@ def hops(name: str, options: Mapping[str, Any]) -> int:
 def reason_for_whole(name: str, options: Mapping[str, Any], *, edge_weights: bool, symmetric: bool) -> str:
     """Say why a convolution needs all nodes of a graph at once; an empty text if it does not.
 
-    Args:
-        edge_weights: whether it weighs messages.
-        symmetric: whether each edge of the graph has its reverse.
+    `edge_weights`: whether it weighs messages; `symmetric`: whether each edge of the graph has its reverse.
     """
     spec = find_convolution(name)
     if spec.whole:

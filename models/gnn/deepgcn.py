@@ -55,17 +55,6 @@ class DeepLayer(nn.Module):
         y = normalise(self.norm, self.activation, self.conv(block, x))
         return self.dropout(y + own_rows(block, x) if self.kind == "res" else y)
 
-    def run_joined(
-        self, block: Block, x: Tensor, virtual: VirtualNode, state: Tensor, offsets: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Compute a res+ layer to whose convolution's input the graphs' virtual nodes, state (G, dim), add their own.
-
-        They hear of that input first. Returns the layer's result and their new state.
-        """
-        ready = normalise(self.norm, self.activation, x)
-        state = virtual(state, segment_reduce(ready, offsets, "sum"))
-        return x + self.conv(block, ready + segment_broadcast(state, offsets, len(ready))), state
-
 
 class ReversibleGroup(nn.Module):
     """f(x) = conv(drop(act(norm(x)))): one group's part of a reversible layer."""
@@ -159,8 +148,10 @@ class DeepGcn(GraphModel):
         x = self.encoder(batch.inputs)
         x = self.layers[0](batch.block(0), x + segment_broadcast(state, offsets, len(x)))
         for number, node in enumerate(virtual, 1):
-            layer: Any = self.layers[number]
-            x, state = layer.run_joined(batch.block(number), x, node, state, offsets)
+            layer: Any = self.layers[number]  # res+; virtual nodes hear of its convolution's input, and add their own
+            ready = normalise(layer.norm, layer.activation, x)
+            state = node(state, segment_reduce(ready, offsets, "sum"))
+            x = x + layer.conv(batch.block(number), ready + segment_broadcast(state, offsets, len(ready)))
         return x
 
 

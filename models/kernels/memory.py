@@ -81,8 +81,12 @@ class Recycler:
             if fitting is not None:
                 self._idle.remove(fitting)
                 idle_bytes -= best
-            taken = _allocate(size) if fitting is None else fitting
-            self._total_bytes += len(taken) if fitting is None else 0
+            taken = fitting
+            if taken is None:
+                taken = mmap.mmap(-1, _rounded(size), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+                if len(taken) >= _HUGE_PAGE:
+                    taken.madvise(mmap.MADV_HUGEPAGE)
+                self._total_bytes += len(taken)
             self._peak_bytes = max(self._peak_bytes, self._total_bytes - idle_bytes)
             while idle_bytes > self._peak_bytes + _SPARE_BYTES:
                 idle_bytes -= self._drop()
@@ -94,14 +98,6 @@ def _rounded(size: int) -> int:
     size += size // 8
     page = _HUGE_PAGE if size >= _HUGE_PAGE else mmap.PAGESIZE
     return -(-size // page) * page
-
-
-def _allocate(size: int) -> mmap.mmap:
-    """Map anonymous memory."""
-    memory = mmap.mmap(-1, _rounded(size), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if len(memory) >= _HUGE_PAGE:
-        memory.madvise(mmap.MADV_HUGEPAGE)
-    return memory
 
 
 _recycler = Recycler()

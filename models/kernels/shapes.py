@@ -35,9 +35,3 @@ def check_int64(name: str, tensor: Tensor) -> None:
     """Refuse another dtype."""
     if tensor.dtype != torch.int64:
         raise ValueError(f"{name} must be of {torch.int64}, not {tensor.dtype}")
-
-
-def check_like(name: str, tensor: Tensor, other_name: str, other: Tensor) -> None:
-    """Refuse another dtype than the other argument's."""
-    if tensor.dtype != other.dtype:
-        raise ValueError(f"{name} must be of {other_name}'s {other.dtype}, not {tensor.dtype}")

@@ -29,22 +29,9 @@ class KnowledgeModel(RowsModel):
     """Scores a triple by comparing a query, made of one end and the relation, with the row of the other end.
 
     That form is what makes training and ranking fast: many queries meet many entities in one product, or one kernel.
-    A new scorer is one file:
-
-        @MODELS.register("mine")
-        class Mine(KnowledgeModel):
-            \"\"\"One line for `graphmill models`.\"\"\"
-
-            class Config(KnowledgeConfig):
-                alpha: float = 0.1
-                \"\"\"Options of its own; `similarity` and `relation_width` where they are not dot and dim.\"\"\"
-
-            @classmethod
-            def queries(cls, config, entities, relations, side):
-                return EntityQueries(entities * relations)
-
-    Gradients come from autograd, unless `query_gradients` gives them faster. For both sides the score of a triple has
-    to be the same: similarity(queries(h, r, "tail"), t) = similarity(queries(t, r, "head"), h).
+    A new scorer is one file: a `Config`, with `similarity` and `relation_width` where they are not dot and dim, and
+    `queries`. Gradients come from autograd, unless `query_gradients` gives them faster. For both sides the score of a
+    triple has to be the same: similarity(queries(h, r, "tail"), t) = similarity(queries(t, r, "head"), h).
     """
 
     unit_entities: ClassVar[bool] = False
@@ -52,30 +39,14 @@ class KnowledgeModel(RowsModel):
 
     @classmethod
     def queries(cls, config: Any, entities: Tensor, relations: Tensor, side: Side) -> EntityQueries:
-        """Return queries for the end `side`.
-
-        Args:
-            config: the model's options.
-            entities: rows of the other ends, float32 (n, dim).
-            relations: rows of the relations, float32 (n, config.relation_width).
-            side: which end is asked for.
-        """
+        """Return queries for the end `side`, of other ends' rows (n, dim) and of relations' (n, relation_width)."""
         raise AssertionError(f"{cls.__name__} defines no queries")
 
     @classmethod
     def query_gradients(
         cls, config: Any, entities: Tensor, relations: Tensor, side: Side, vectors: Tensor, scale: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Return the gradients of a loss by `entities` and `relations`, from those by the queries.
-
-        Args:
-            config: as in `queries`, like the next three.
-            entities: see there.
-            relations: see there.
-            side: see there.
-            vectors: gradient by `EntityQueries.vectors`, (n, dim).
-            scale: gradient by `EntityQueries.scale`, where there is one.
-        """
+        """Return the gradients of a loss by `entities` and `relations`, from those by queries and scales."""
         with torch.enable_grad():
             rows = entities.detach().requires_grad_(), relations.detach().requires_grad_()
             made = cls.queries(config, *rows, side)
@@ -126,13 +97,7 @@ def made_queries(
 ) -> EntityQueries:
     """Return queries; with inverse relations, those for heads ask for the tail of the relation's way back.
 
-    Args:
-        model: what makes them.
-        config: its options.
-        entities: rows of the known ends, (n, dim).
-        table: rows of all relations, with inverse ones behind the others.
-        relations: numbers of relations, int64 (n,), below the number of those of the data.
-        side: the end that is asked for.
+    entities: rows of the known ends, (n, dim); table: rows of all relations, inverse ones last; relations: int64 (n,).
     """
     rows, asked = relation_rows(config, relations, len(table), side)
     return model.queries(config, entities, table[rows], asked)

@@ -47,8 +47,7 @@ class NodeEncoder(nn.Module):
     """Numeric features, category embeddings, both added up, or a learnable row for each node where there is nothing.
 
     Numeric features alone pass through unless `project` asks for a linear map to `dim`, or there are several types of
-    nodes, each of which then gets a map of its own. Known labels (label reuse) are
-    appended to numeric features, or added through an embedding where there are none.
+    nodes, each of which then gets a map of its own. Known labels are appended to numeric features, or added.
     """
 
     def __init__(

@@ -17,21 +17,9 @@ from models.vectors.base import LearntFromSamples, Meeting, RowsModel, Samples
 
 
 class LayoutModel(LearntFromSamples, RowsModel):
-    """Points in two or three dimensions, one for each node. A new one is one file:
+    """Points in two or three dimensions, one for each node.
 
-        @MODELS.register("mine")
-        class Mine(LayoutModel):
-            \"\"\"One line for `graphmill models`.\"\"\"
-
-            class Config(LayoutConfig):
-                gamma: float = 1.0
-                \"\"\"Options of its own.\"\"\"
-
-            @classmethod
-            def objective(cls, config: Any) -> LayoutObjective:
-                return LayoutObjective("largevis", gamma=config.gamma)
-
-    or, with forces of your own, `learn` and `loss` in place of `objective`.
+    A new one is one file: a `Config` and an `objective`, or, with forces of your own, `learn` and `loss`.
     """
 
     encoder: NodeEncoder

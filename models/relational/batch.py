@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 from torch import Tensor
 
 from models.block import Movable, StepBatch
 from models.kernels.sparse.adjacency import Adjacency
-
-V = TypeVar("V")
 
 
 def visits_number(target: int) -> int:
@@ -75,13 +72,6 @@ class TypedBlock(Movable):
     def num_edges(self) -> int:
         """Edges of all relations."""
         return sum(relation.num_edges for relation in self.relations)
-
-    def cached(self, name: str, make: Callable[[], V]) -> V:
-        """Return what `make` returns, called the first time only."""
-        if name not in self._cache:
-            self._cache[name] = make()
-        kept: V = self._cache[name]
-        return kept
 
 
 @dataclass

@@ -68,7 +68,7 @@ class RelationConv(nn.Module):
         self.conv = make_convolution(self.name, options, sizes, place_of(relation))
 
     def forward(self, relation: RelationBlock, x: Tensor, x_dst: Tensor) -> Tensor:
-        """Convolve in float32: x (num_src, dim), x_dst (num_dst, dim) -> (num_dst, dim)."""
+        """Convolve in float32: x (num_src, dim), x_dst (num_dst, dim) -> (num_dst, dim). Raises RecipeError: DGL's."""
         num_dst, num_src = len(x_dst), len(x)
         indptr, indices = relation.indptr, relation.indices.long()
         with torch.autocast(x.device.type, enabled=False):
@@ -83,17 +83,12 @@ class RelationConv(nn.Module):
                 indptr, indices = torch.cat([indptr, indptr.new_ones(1)]), indices.new_tensor([num_src])
                 edges = None if edges is None else torch.cat([edges, edges.new_zeros(1, edges.shape[1])])
             graph = make_bipartite(indptr, indices, len(pair[0]))
-            y = self._call(graph, pair, edges)
+            try:
+                y: Tensor = self.conv(graph, pair, *([] if edges is None else [edges]))
+            except (load_dgl().DGLError, RuntimeError, TypeError, ValueError, AssertionError, KeyError) as error:
+                reason = str(error).strip() or type(error).__name__
+                raise RecipeError(f"dgl.nn.pytorch.{self.name}: {reason}") from error
         return y[:num_dst].flatten(1).to(x.dtype)
-
-    def _call(self, graph: Any, pair: tuple[Tensor, Tensor], edges: Tensor | None) -> Tensor:
-        """Raises RecipeError with what DGL says."""
-        dgl = load_dgl()
-        try:
-            y: Tensor = self.conv(graph, pair, *([] if edges is None else [edges]))
-        except (dgl.DGLError, RuntimeError, TypeError, ValueError, AssertionError, KeyError) as error:
-            raise RecipeError(f"dgl.nn.pytorch.{self.name}: {str(error).strip() or type(error).__name__}") from error
-        return y
 
 
 class DglHeteroConv(TypedConv):

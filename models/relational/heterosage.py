@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -52,12 +53,6 @@ class StackedMeans:
         return torch.split(weighted_sum(self.adjacency, x, target_scale=self.scale), self.sizes)
 
 
-def stack_of(block: TypedBlock, source: int, relations: list[RelationBlock], *, own: bool) -> StackedMeans:
-    """Return the stack of a source type's relations in a block; `own`: with the type's destinations themselves."""
-    num_own = block.num_dst[source] if own else 0
-    return block.cached(f"stack of {source}", lambda: StackedMeans.of(relations, block.num_src[source], num_own))
-
-
 class HeteroSageConv(TypedConv):
     """y_v = W_t x_v + b_t + sum_{r into t} (W_r mean_{u in N_r(v)} x_u + U_r mean_e f_e), t the type of v.
 
@@ -77,10 +72,11 @@ class HeteroSageConv(TypedConv):
         means: dict[int, Tensor] = {}
         for source in sorted(self.hop.sources):
             relations = [r for r in block.relations if r.number in self.hop.relations and r.source_type == source]
-            target_rows, *relation_means = stack_of(block, source, relations, own=source in self.hop.targets).means(
-                x[source]
-            )
-            if source in self.hop.targets:
+            is_target = source in self.hop.targets
+            num_own = block.num_dst[source] if is_target else 0
+            make = partial(StackedMeans.of, relations, block.num_src[source], num_own)
+            target_rows, *relation_means = block.cached(f"stack of {source}", make).means(x[source])
+            if is_target:
                 y[source] = self.own[str(source)](target_rows)
             means |= {relation.number: mean for relation, mean in zip(relations, relation_means, strict=True)}
         for number in self.hop.relations:

@@ -1,8 +1,7 @@
 """TransE: a relation is a step from head to tail.
 
 score = -|h + r - t| (Bordes and others, Translating Embeddings for Modeling Multi-relational Data, NeurIPS 2013,
-section 2). Rows begin uniform between -6 / sqrt(dim) and 6 / sqrt(dim), as in the paper's algorithm 1; entities of
-length 1 are an option.
+section 2). Rows begin uniform between -6 / sqrt(dim) and 6 / sqrt(dim), as in the paper's algorithm 1.
 """
 
 from __future__ import annotations

@@ -1,14 +1,4 @@
-"""What a loss of triples is. A new one is one file, with its gradients by hand, as scores are made by kernels:
-
-    @TRIPLE_LOSSES.register("mine")
-    class Mine(TripleLoss):
-        \"\"\"One line for `graphmill triple_losses`.\"\"\"
-
-        class Config(TripleLossConfig):
-            alpha: float = 0.1
-            \"\"\"Options of its own.\"\"\"
-
-        def of_drawn(self, true, drawn): ...
+"""What a loss of triples is. A new one is one file: a `Config`, and `of_drawn` with its gradients by hand.
 
 With `of_all` it is for queries that are compared with all entities, too.
 """

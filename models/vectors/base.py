@@ -54,11 +54,7 @@ class RowsModel(GraphModel):
 
 
 class VectorModel(RowsModel):
-    """A table of vectors and a head that reads them: a linear map to classes, or a score of pairs.
-
-    Vectors are learnt elsewhere (`tasks/train/tables`) and set here, and
-    so is the head.
-    """
+    """A table of vectors, and a head that reads them; both are learnt elsewhere (`tasks/train/tables`) and set here."""
 
     encoder: NodeEncoder
     head: NodeHead | LinkHead
@@ -88,36 +84,19 @@ class VectorModel(RowsModel):
 
 @dataclass(frozen=True)
 class Samples:
-    """Positive samples and what is drawn against them, by rows of the tables."""
+    """Positive samples and what is drawn against them, by rows of the tables; on a device in C chunks."""
 
-    centres: NDArray[Any]
-    """Rows of the centres' tables (n,)."""
-    contexts: NDArray[Any]
-    """Rows of the contexts' tables (n,)."""
-    negatives: NDArray[Any]
-    """Rows of the contexts' tables (n / shared_negatives rounded up, negatives)."""
-
-    @property
-    def rows(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """Centres, contexts and negatives."""
-        return self.centres, self.contexts, self.negatives
-
-
-@dataclass(frozen=True)
-class DeviceSamples:
-    """Samples on a device, in C chunks with room for n positive ones each."""
-
-    centres: Tensor
-    """Rows of the centres' tables, int32 or int64 (C, n)."""
-    contexts: Tensor
+    centres: Any
+    """Rows of the centres' tables, int32 or int64: an array (n,), or on a device a tensor (C, n)."""
+    contexts: Any
     """Rows of the contexts' tables, likewise."""
-    negatives: Tensor
-    """Rows of the contexts' tables (C, n / shared_negatives rounded up, negatives)."""
-    counts: Tensor
+    negatives: Any
+    """Rows of the contexts' tables: (n / shared_negatives rounded up, negatives), or of each chunk."""
+    counts: Tensor | None = None
     """int64 (C,), how many positive samples of each chunk there are."""
 
     @property
-    def rows(self) -> tuple[Tensor, Tensor, Tensor]:
+    def rows(self) -> tuple[Any, Any, Any]:
         """Centres, contexts and negatives."""
         return self.centres, self.contexts, self.negatives
 
@@ -136,28 +115,13 @@ class LearntFromSamples:
     def learn(cls, config: Any, tables: Meeting, samples: Samples, rate: float, noise: int) -> None:
         """Take a step for each positive sample, in place.
 
-        Args:
-            config: the model's options.
-            tables: what the samples' nodes meet in.
-            samples: what is learnt from.
-            rate: learning rate.
-            noise: seed of what is rounded by chance, above 0; another one in every call.
+        `noise`: seed of what is rounded by chance, above 0; another one in every call.
         """
         raise AssertionError(f"{cls.__name__} defines no learn")
 
     @classmethod
-    def learn_on_device(
-        cls, config: Any, tables: DeviceMeeting, samples: DeviceSamples, rates: Tensor, noise: int
-    ) -> None:
-        """Take a step for each positive sample, in place, on a GPU; a model that does not define this trains on CPUs.
-
-        Args:
-            config: the model's options.
-            tables: what the samples' nodes meet in.
-            samples: what is learnt from, in chunks.
-            rates: learning rate of each chunk, float32 (C,).
-            noise: as in `learn`.
-        """
+    def learn_on_device(cls, config: Any, tables: DeviceMeeting, samples: Samples, rates: Tensor, noise: int) -> None:
+        """Do `learn` on a GPU, by rates of chunks, float32 (C,); a model that does not define this trains on CPUs."""
         raise AssertionError(f"{cls.__name__} defines no learn_on_device")
 
     @classmethod
@@ -174,18 +138,10 @@ class LearntFromSamples:
 
 
 class SampledModel(LearntFromSamples, VectorModel):
-    """A model whose vectors are learnt from pairs of near nodes, against drawn ones. A new objective is one file:
+    """A model whose vectors are learnt from pairs of near nodes, against drawn ones.
 
-        @MODELS.register("mine")
-        class Mine(SampledModel):
-            \"\"\"One line for `graphmill models`.\"\"\"
-
-            class Config(SampledConfig):
-                alpha: float = 0.1
-                \"\"\"Options of its own.\"\"\"
-
-    and `learn`, `loss` and `vectors`, as below; with `learn_on_device` it trains on GPUs too. `Config.pairings` names
-    the tables that are learnt.
+    A new objective is one file: a `Config`, whose `pairings` names the tables that are learnt, and `learn`, `loss` and
+    `vectors`; with `learn_on_device` it trains on GPUs too.
     """
 
 
@@ -232,12 +188,5 @@ class FactoredModel(VectorModel):
 
     @classmethod
     def factor(cls, config: Any, graph: FactorGraph, seed: int, say: Callable[[str], None]) -> Tensor:
-        """Return nodes' vectors, float32 (N, dim).
-
-        Args:
-            config: the model's options.
-            graph: without the edges that the task holds out.
-            seed: of all that is drawn.
-            say: called with what is computed now, for people.
-        """
+        """Return nodes' vectors, float32 (N, dim); `say` is called with what is computed now, for people."""
         raise AssertionError(f"{cls.__name__} defines no factor")

@@ -41,12 +41,9 @@ class RelationMixing(nn.Module):
         """w: (R, a)."""
 
     def forward(self, base: Tensor, lent: Tensor, bounds: Sequence[int]) -> Tensor:
-        """Return vectors of length 1, (n, d).
+        """Return vectors of length 1, (n, d), of bases (n, d) and each row's U, `lent` (n, R, s).
 
-        Args:
-            base: (n, d).
-            lent: U of each row, (n, R, s).
-            bounds: rows bounds[r] to bounds[r + 1] are asked about in relation r, (R + 1,).
+        Rows bounds[r] to bounds[r + 1] are asked about in relation r.
         """
         parts = []
         for r in range(len(bounds) - 1):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from configs.registry import MODELS
 from models.kernels.skipgram.train_pairs import pair_loss, train_pairs
-from models.vectors.base import DeviceMeeting, DeviceSamples, Meeting, SampledModel, Samples
+from models.vectors.base import DeviceMeeting, Meeting, SampledModel, Samples
 from models.vectors.configs import SkipGramConfig
 
 _TINY = 1e-30
@@ -31,9 +31,7 @@ class SkipGram(SampledModel):
             train_pairs(vertex, context, *samples.rows, rate=rate, **options)
 
     @classmethod
-    def learn_on_device(
-        cls, config: Any, tables: DeviceMeeting, samples: DeviceSamples, rates: Tensor, noise: int
-    ) -> None:
+    def learn_on_device(cls, config: Any, tables: DeviceMeeting, samples: Samples, rates: Tensor, noise: int) -> None:
         """Take skip-gram's steps on a GPU."""
         from models.kernels.skipgram.train_pairs_triton import train_pairs as train_pairs_triton
 

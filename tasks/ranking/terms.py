@@ -15,9 +15,8 @@ from llvmlite import ir
 from numba import types
 
 from models.kernels.simd import _llvm
-from models.kernels.simd._llvm import FLOAT, HAS_AVX512
-from models.kernels.simd.constants import KernelConstant
-from models.kernels.simd.roots import LEAST, guess_reciprocal_root
+from models.kernels.simd._llvm import FLOAT, HAS_AVX512, KernelConstant
+from models.kernels.simd.row_tiles import LEAST, guess_reciprocal_root
 from models.kernels.simd.vector import Lanes, VectorType, instruction
 
 Kind = Literal["dot", "l1", "l2", "complex"]

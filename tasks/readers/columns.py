@@ -115,6 +115,19 @@ def _stored_plainly(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
+def first_hexadecimal(texts: pa.Array) -> int | None:
+    """Return the place of the first text such as `0x1F`, which Arrow casts to an integer; None without one."""
+    place = compute.index(compute.match_substring_regex(texts, r"^\s*0[xX]"), True).as_py()
+    return None if place < 0 else int(place)
+
+
+def to_int64(ids: pa.Array) -> pa.Array:
+    """Return ids, numbers or texts, as int64. Raises ArrowInvalid, also for a text such as `0x1F`."""
+    if is_text(ids.type) and first_hexadecimal(ids) is not None:
+        raise pa.ArrowInvalid("a hexadecimal number")
+    return ids.cast(pa.int64())
+
+
 def whole_numbers(texts: pa.Array) -> pa.Array:
     """Return int64 where every text is a plain whole number (written as int64 prints it), else the texts."""
     try:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from models.kernels.tables import device_moves
+from models.kernels.tables import device_tables
 from models.kernels.tables.device_tables import DeviceTable
 from models.kernels.tables.row_layout import Precision, RuleName, UpdateRule
 from models.kernels.tables.row_moves import all_rows, gather_rows, move_rows, set_lengths
@@ -28,7 +28,7 @@ def test_rows_are_read(precision: Precision) -> None:
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("width", WIDTHS)
 def test_steps_are_those_of_the_cpu(width: int, rule: RuleName, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_moves, "_ROWS_AT_ONCE", 25)
+    monkeypatch.setattr(device_tables, "_ROWS_AT_ONCE", 25)
     own = table(60, width, rule=UpdateRule(rule))
     copy, back = DeviceTable.of(own, DEVICE), table(60, width, rule=UpdateRule(rule))
     for number in range(4):

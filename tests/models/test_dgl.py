@@ -193,24 +193,15 @@ def test_it_is_what_dgl_computes(tmp_path: Path) -> None:
         torch.testing.assert_close(model.represent(Batch([block], inputs, torch.empty(0), 0)), conv(graph, inputs.feat))
 
 
-def test_nodes_without_edges_are_no_mistake(tmp_path: Path) -> None:
-    for conv in sorted(CONVOLUTIONS):
-        model, _ = build(rich_graph(tmp_path / conv, "node"), conv)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_nodes_without_edges_are_no_mistake(tmp_path: Path, weighted: bool) -> None:
+    for conv in sorted(name for name, spec in CONVOLUTIONS.items() if spec.takes_weights or not weighted):
+        model, _ = build(rich_graph(tmp_path / conv, "node"), conv, edge_weights=weighted)
         block = Block(torch.zeros(6, dtype=torch.int64), torch.zeros(0, dtype=torch.int32), 5)
+        block.weight = torch.zeros(0) if weighted else None
         block.edge_feat, block.edge_type = torch.zeros(0, 2), torch.zeros(0, dtype=torch.int64)
         inputs = Inputs(torch.arange(5), torch.ones(5, 8), node_type=torch.tensor([0, 1, 0, 1, 1]))
-        model.eval()
-        with torch.no_grad():
-            vectors = model.represent(Batch([block], inputs, torch.empty(0), 0))
-        assert torch.isfinite(vectors).all(), conv
-
-
-def test_weighted_convolutions_stand_a_graph_without_edges(tmp_path: Path) -> None:
-    for conv in sorted(name for name, spec in CONVOLUTIONS.items() if spec.takes_weights):
-        model, _ = build(rich_graph(tmp_path / conv, "node"), conv, edge_weights=True)
-        block = Block(torch.zeros(4, dtype=torch.int64), torch.zeros(0, dtype=torch.int32), 3, weight=torch.zeros(0))
-        block.edge_feat = torch.zeros(0, 2)
-        vectors = model.represent(Batch([block], Inputs(torch.arange(3), torch.ones(3, 8)), torch.empty(0), 0))
+        vectors = model.represent(Batch([block], inputs, torch.empty(0), 0))
         assert torch.isfinite(vectors).all(), conv
 
 

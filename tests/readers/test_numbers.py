@@ -91,6 +91,7 @@ MISTAKES: list[tuple[str, Any, dict[str, Any], str]] = [
     ("1,2\n2147483648,4\n", np.int32, {}, r"row 1, column 0\): '2147483648' does not fit int32"),
     ("1\n99999999999999999999999\n", np.int64, {}, r"row 1, column 0\): .* does not fit int64"),
     ("1,2\n--3,4\n", np.int32, {}, r"'--3' is not an integer"),
+    ("1,2\n0x1F,4\n", np.int64, {}, r"row 1, column 0\): '0x1F' is hexadecimal"),
     ("1,2\n0x1F,4\n", np.float64, {}, r"row 1, column 0\): '0x1F' is not a number"),
     ("0.5,2\n3,1e400\n", np.float64, {}, r"row 1, column 1\): inf is not a finite number"),
     ("0.5,2\n3,1e39\n", np.float32, {}, r"row 1, column 1\): 1e\+39 does not fit float32"),

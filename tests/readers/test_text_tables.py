@@ -252,3 +252,34 @@ def test_lists_of_ids(tmp_path: Path) -> None:
     assert read_ids(path, {"id": False})[0].to_pylist() == [7, 8]
     path.write_text("1 a\n2 b\n")
     assert [ids.to_pylist() for ids in read_ids(path, {"source": False, "target": True})] == [[1, 2], ["a", "b"]]
+
+
+def hexadecimal_lines(at: int) -> list[str]:
+    return [f"{i},{'0x1F' if i == at else i},10x" for i in range(3000)]
+
+
+@pytest.mark.parametrize("at", [0, 2999])
+@pytest.mark.parametrize("header", [True, False])
+@pytest.mark.parametrize("block", [61, 4096])
+def test_hexadecimal_numbers_are_no_integers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, header: bool, block: int
+) -> None:
+    """Arrow takes 0x1F for 31: refused where it did, wherever the file's blocks end; a text stays one."""
+    monkeypatch.setattr(csv_tables, "BLOCK_BYTES", block)
+    path, name = tmp_path / "x.csv", "b" if header else "1"
+    lines = [*(["a,b,c"] if header else []), *hexadecimal_lines(at)]
+    path.write_text("\n".join(lines))
+    with pytest.raises(DataError, match=rf"row {at}, column {name}\): '0x1F' is hexadecimal; .*text_ids=true"):
+        read(path, header=header)
+    assert read(path, [name], [name], header=header)[at] == ("0x1F",)
+    path.write_text("\n".join([*lines[:-3000], *hexadecimal_lines(-1)]))
+    assert len(read(path, header=header)) == 3000
+
+
+def test_hexadecimal_ids_are_refused_in_other_formats_too(tmp_path: Path) -> None:
+    path = tmp_path / "x.txt"
+    path.write_text("4,3,0.5\n0x1F,5,1\n")
+    with pytest.raises(DataError, match=r"row 1, column 0\): '0x1F' is hexadecimal"):
+        read(path, delimiter=",")
+    with pytest.raises(DataError, match="'0x1F' is no id here"):
+        as_kind(pa.array(["7", "0x1F"]), pa.int64())

@@ -46,12 +46,11 @@ class GatAttention(torch.autograd.Function):
         x, score_src, score_dst = x.contiguous(), score_src.contiguous(), score_dst.contiguous()
         y = empty((adj.num_dst, *x.shape[1:]), x.dtype)
         top, inverse = torch.empty_like(score_dst), torch.empty_like(score_dst)
+        edges, results = (adj.indptr.numpy(), adj.indices.numpy()), (storage(y), storage(top), storage(inverse))
+        rows = storage(x), storage(score_src), storage(score_dst)
         for tile in head_tiles(*x.shape[1:]):
-            run_rows(
-                _forward_rows, adj.chunks(), *tile.arguments(*x.shape[1:]), adj.indptr.numpy(), adj.indices.numpy(),
-                storage(x), storage(score_src), storage(score_dst), np.float32(slope), *rule.arguments(),
-                storage(y), storage(top), storage(inverse),
-            )  # fmt: skip
+            place, how = tile.place(*x.shape[1:]), (np.float32(slope), *rule.arguments())
+            run_rows(_forward_rows, adj.chunks(), place, edges, rows, how, results)
         ctx.save_for_backward(x, score_src, score_dst, y, top, inverse)
         ctx.adj, ctx.slope, ctx.rule = adj, slope, rule
         return y
@@ -64,28 +63,26 @@ class GatAttention(torch.autograd.Function):
         grad, (out, positions) = grad.contiguous(), out_edges(adj, rule.threshold > 0)
         bounds = few_ranges(out)
         grad_x, grad_src, grad_dst = empty(x.shape, x.dtype), torch.zeros_like(score_src), torch.zeros_like(score_dst)
+        edges = out.indptr.numpy(), out.indices.numpy(), positions.numpy()
+        rows = storage(x), storage(grad), storage(score_src)
+        ends = storage(grad), storage(y), storage(score_dst), storage(top), storage(inverse)
         for tile in head_tiles(*x.shape[1:]):
-            count = tile.heads.count
+            count, place = tile.heads.count, tile.place(*x.shape[1:])
             facts = torch.empty(adj.num_dst * 4 * count).numpy()  # torch's arrays begin at cache lines
-            run_rows(
-                _collect_rows, adj.chunks(), *tile.arguments(*x.shape[1:]), storage(grad), storage(y),
-                storage(score_dst), storage(top), storage(inverse), facts,
-            )  # fmt: skip
+            run_rows(_collect_rows, adj.chunks(), place, ends, facts)
             sums = torch.zeros(len(bounds) - 1, adj.num_dst, count)
-            run_rows(
-                _backward_rows, bounds, *tile.arguments(*x.shape[1:]), out.indptr.numpy(), out.indices.numpy(),
-                positions.numpy(), storage(x), storage(grad), storage(score_src), facts, np.float32(slope),
-                *rule.arguments(), bounds, Lanes(4*count), storage(grad_x), storage(grad_src), storage(sums),
-            )  # fmt: skip
+            results = storage(grad_x), storage(grad_src), storage(sums)
+            how = np.float32(slope), *rule.arguments()
+            run_rows(_backward_rows, bounds, place, edges, rows, how, (Lanes(4 * count), facts), bounds, results)
             grad_dst[:, tile.first : tile.first + count] += sums.sum(0)
         return grad_x, grad_src, grad_dst, None, None, None
 
 
 @njit(cache=True, nogil=True)
-def _forward_rows(  # type: ignore[no-untyped-def]
-    low, high, heads, numbers, lanes, width, column, stride, count, first, num_heads,
-    indptr, indices, x, score_src, score_dst, slope, key_low, key_high, threshold, scale, y, top, inverse,
-):  # fmt: skip
+def _forward_rows(low, high, tile, edges, rows, how, results):  # type: ignore[no-untyped-def]
+    heads, numbers, lanes, width, column, stride, count, first, num_heads = tile
+    (indptr, indices), (x, score_src, score_dst), (y, top, inverse) = edges, rows, results
+    slope, key_low, key_high, threshold, scale = how
     last = indptr[high]
     for row in range(low, high):
         begin, end = indptr[row], indptr[row + 1]
@@ -116,11 +113,10 @@ def _forward_rows(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _collect_rows(  # type: ignore[no-untyped-def]
-    low, high, heads, numbers, lanes, width, column, stride, count, first, num_heads,
-    grad, y, score_dst, top, inverse, facts,
-):  # fmt: skip
+def _collect_rows(low, high, tile, ends, facts):  # type: ignore[no-untyped-def]
     """Write side by side, for each destination, what its in-edges need: score, max, 1 / sum and <dy, y>."""
+    heads, numbers, lanes, width, column, stride, count, first, num_heads = tile
+    grad, y, score_dst, top, inverse = ends
     for row in range(low, high):
         at = row * stride + column
         dot = sum_heads(heads, load(lanes, grad, at, width) * load(lanes, y, at, width))
@@ -132,12 +128,12 @@ def _collect_rows(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _backward_rows(  # type: ignore[no-untyped-def]
-    low, high, heads, numbers, lanes, width, column, stride, count, first, num_heads,
-    indptr, indices, edges, x, grad, score_src, facts, slope, key_low, key_high, threshold, scale,
-    bounds, fact_lanes, grad_x, grad_src, sums,
-):  # fmt: skip
+def _backward_rows(low, high, tile, out_edges, rows, how, collected, bounds, results):  # type: ignore[no-untyped-def]
     """Go over the sources: dx_u = sum_v a dy_v; ds = a (<dy_v, x_u> - <dy_v, y_v>) before the LeakyReLU's slope."""
+    heads, numbers, lanes, width, column, stride, count, first, num_heads = tile
+    (indptr, indices, edges), (x, grad, score_src), (grad_x, grad_src, sums) = out_edges, rows, results
+    slope, key_low, key_high, threshold, scale = how
+    fact_lanes, facts = collected
     base = range_number(bounds, low) * (len(sums) // (len(bounds) - 1)) if low < high else 0
     last = indptr[high]
     for row in range(low, high):

@@ -27,7 +27,12 @@ _WIDEST = 128
 def _tiles(x: Tensor) -> list[tuple[HeadTile, tuple[Any, ...]]]:
     """Return the tiles of rows (n, H, D), and what kernels are told of each."""
     heads, dim = x.shape[1:]
-    return [(tile, tile.arguments(heads, dim)) for tile in head_tiles(heads, dim, _WIDEST, splits_heads=False)]
+    return [(tile, tile.place(heads, dim)) for tile in head_tiles(heads, dim, _WIDEST, splits_heads=False)]
+
+
+def _rows(x_src: Tensor, x_dst: Tensor, attn: Tensor, slope: float) -> tuple[Any, ...]:
+    """Return what kernels read, as `rows`."""
+    return storage(x_src), storage(x_dst), storage(attn), np.float32(slope)
 
 
 class GatV2Attention(torch.autograd.Function):
@@ -40,12 +45,11 @@ class GatV2Attention(torch.autograd.Function):
         x_src, x_dst, attn = x_src.contiguous(), x_dst.contiguous(), attn.contiguous()
         y = empty(x_dst.shape, x_dst.dtype)
         top, inverse = (torch.empty(x_dst.shape[:2], dtype=torch.float32) for _ in range(2))
+        edges, rows = (adj.indptr.numpy(), adj.indices.numpy()), _rows(x_src, x_dst, attn, slope)
         for _, tile in _tiles(x_src):
             run_rows(
-                _forward_rows, adj.chunks(), *tile, adj.indptr.numpy(), adj.indices.numpy(),
-                storage(x_src), storage(x_dst), storage(attn), np.float32(slope), *rule.arguments(),
-                storage(y), storage(top), storage(inverse),
-            )  # fmt: skip
+                _forward_rows, adj.chunks(), tile, edges, rows, rule.arguments(), tuple(map(storage, (y, top, inverse)))
+            )
         ctx.save_for_backward(x_src, x_dst, attn, y, top, inverse)
         ctx.adj, ctx.slope, ctx.rule = adj, slope, rule
         return y
@@ -54,24 +58,20 @@ class GatV2Attention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x_src, x_dst, attn, y, top, inverse = ctx.saved_tensors
-        adj, slope, rule = ctx.adj, np.float32(ctx.slope), ctx.rule.arguments()
+        adj, rule, rows = ctx.adj, ctx.rule.arguments(), _rows(x_src, x_dst, attn, ctx.slope)
         grad, (out, positions) = grad.contiguous(), out_edges(adj, ctx.rule.threshold > 0)
         grad_src, grad_dst = empty(x_src.shape, x_src.dtype), empty(x_dst.shape, x_dst.dtype)
-        rows = [storage(tensor) for tensor in (x_src, x_dst, attn)]
         bounds = adj.chunks()
         sums = torch.zeros(len(bounds) - 1, *attn.shape)
-        for tile, arguments in _tiles(x_src):
+        edges = adj.indptr.numpy(), adj.indices.numpy()
+        edges_out = out.indptr.numpy(), out.indices.numpy(), positions.numpy()
+        results = bounds, storage(grad_dst), storage(sums)
+        for tile, place in _tiles(x_src):
             facts = torch.empty(adj.num_dst * 3 * tile.heads.count).numpy()
-            run_rows(
-                _backward_targets, bounds, *arguments, adj.indptr.numpy(), adj.indices.numpy(), *rows, slope, None,
-                storage(grad), *rule, storage(y), storage(top), storage(inverse), bounds, facts, storage(grad_dst),
-                storage(sums),
-            )  # fmt: skip
-            run_rows(
-                _backward_sources, out.chunks(), *arguments, out.indptr.numpy(), out.indices.numpy(),
-                positions.numpy(), *rows, slope, None, storage(grad), *rule, Lanes(3 * tile.heads.count), facts,
-                storage(grad_src),
-            )  # fmt: skip
+            attended = storage(grad), *rule, storage(y), storage(top), storage(inverse), facts
+            run_rows(_backward_targets, bounds, place, edges, rows, None, attended, results)
+            attended = storage(grad), *rule, Lanes(3 * tile.heads.count), facts
+            run_rows(_backward_sources, out.chunks(), place, edges_out, rows, None, attended, storage(grad_src))
         return grad_src, grad_dst, sums.sum(0), None, None, None
 
 
@@ -84,8 +84,8 @@ class GatV2Scores(torch.autograd.Function):
         scores = torch.empty(adj.num_edges, attn.shape[0])
         edges = adj.indptr.numpy(), adj.indices.numpy()
         for _, tile in _tiles(x_src):
-            rows = storage(x_src), storage(x_dst), storage(attn), np.float32(slope), storage(scores)
-            run_rows(_score_rows, adj.chunks(), *tile, *edges, *rows)
+            rows = _rows(x_src, x_dst, attn, slope)
+            run_rows(_score_rows, adj.chunks(), tile, edges, rows, storage(scores))
         ctx.save_for_backward(x_src, x_dst, attn)
         ctx.adj, ctx.slope = adj, slope
         return scores
@@ -97,24 +97,21 @@ class GatV2Scores(torch.autograd.Function):
         (out, positions), bounds = out_edges(adj, needs_positions=True), adj.chunks()
         grad_src, grad_dst = empty(x_src.shape, x_src.dtype), empty(x_dst.shape, x_dst.dtype)
         sums = torch.zeros(len(bounds) - 1, *attn.shape)
-        rows = (storage(x_src), storage(x_dst), storage(attn), np.float32(ctx.slope), storage(grad.contiguous()))
+        rows, grad_scores = _rows(x_src, x_dst, attn, ctx.slope), storage(grad.contiguous())
+        edges, results = (adj.indptr.numpy(), adj.indices.numpy()), (bounds, storage(grad_dst), storage(sums))
+        edges_out = out.indptr.numpy(), out.indices.numpy(), positions.numpy()
         for _, tile in _tiles(x_src):
-            edges = adj.indptr.numpy(), adj.indices.numpy()
-            run_rows(
-                _backward_targets, bounds, *tile, *edges, *rows, *[None] * 8, bounds, None, storage(grad_dst),
-                storage(sums),
-            )  # fmt: skip
-            out_rows = out.indptr.numpy(), out.indices.numpy(), positions.numpy()
-            run_rows(_backward_sources, out.chunks(), *tile, *out_rows, *rows, *[None] * 7, storage(grad_src))
+            run_rows(_backward_targets, bounds, tile, edges, rows, grad_scores, None, results)
+            run_rows(_backward_sources, out.chunks(), tile, edges_out, rows, grad_scores, None, storage(grad_src))
         return grad_src, grad_dst, sums.sum(0), None, None
 
 
 @njit(cache=True, nogil=True)
-def _forward_rows(  # type: ignore[no-untyped-def]
-    low, high, heads, numbers, lanes, width, column, stride, count, first, num_heads,
-    indptr, indices, x_src, x_dst, attn, slope, key_low, key_high, threshold, scale, y, top, inverse,
-):  # fmt: skip
+def _forward_rows(low, high, tile, edges, rows, rule, results):  # type: ignore[no-untyped-def]
     """Softmax as the edges come: where the largest score grows, what was summed shrinks."""
+    heads, numbers, lanes, width, column, stride, count, first, num_heads = tile
+    (indptr, indices), (x_src, x_dst, attn, slope), (y, top, inverse) = edges, rows, results
+    key_low, key_high, threshold, scale = rule
     last = indptr[high]
     vector = load(lanes, attn, column, width)
     for row in range(low, high):
@@ -138,10 +135,9 @@ def _forward_rows(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _score_rows(  # type: ignore[no-untyped-def]
-    low, high, heads, numbers, lanes, width, column, stride, count, first, num_heads,
-    indptr, indices, x_src, x_dst, attn, slope, scores,
-):  # fmt: skip
+def _score_rows(low, high, tile, edges, rows, scores):  # type: ignore[no-untyped-def]
+    heads, numbers, lanes, width, column, stride, count, first, num_heads = tile
+    (indptr, indices), (x_src, x_dst, attn, slope) = edges, rows
     last = indptr[high]
     vector = load(lanes, attn, column, width)
     for row in range(low, high):
@@ -154,22 +150,22 @@ def _score_rows(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _backward_targets(  # type: ignore[no-untyped-def]
-    low, high, heads, numbers, lanes, width, column, stride, count, first, num_heads,
-    indptr, indices, x_src, x_dst, attn, slope, grad_scores, grad, key_low, key_high, threshold, scale,
-    y, top, inverse, bounds, facts, grad_dst, sums,
-):  # fmt: skip
+def _backward_targets(low, high, tile, edges, rows, grad_scores, attended, results):  # type: ignore[no-untyped-def]
     """Go over the destinations: dx_dst, the ranges' shares of d attn, and what the sources' pass needs of each row.
 
-    The gradients of scores are given, or are the attention's: then y, `top`, `inverse` and `facts` are there.
+    The gradients of scores are given, or are the attention's, whose own `attended` holds; the other is None.
     """
+    heads, numbers, lanes, width, column, stride, count, first, num_heads = tile
+    (indptr, indices), (x_src, x_dst, attn, slope), (bounds, grad_dst, sums) = edges, rows, results
+    if attended is not None:
+        grad, key_low, key_high, threshold, scale, y, top, inverse, facts = attended
     last = indptr[high]
     vector = load(lanes, attn, column, width)
     whole = zeros(lanes)
     for row in range(low, high):
         at = row * stride + column
         target = load(lanes, x_dst, at, width)
-        if y is not None:
+        if attended is not None:
             gradient = load(lanes, grad, at, width)
             largest = load(numbers, top, row * num_heads + first, count)
             factor = load(numbers, inverse, row * num_heads + first, count)
@@ -185,7 +181,7 @@ def _backward_targets(  # type: ignore[no-untyped-def]
             active = leaky(joined, slope)
             if grad_scores is not None:
                 change = spread(heads, load(numbers, grad_scores, e * num_heads + first, count))
-            if y is not None:
+            if attended is not None:
                 weight = exp(sum_heads(heads, vector * active) - largest) * factor
                 dot = sum_heads(heads, gradient * source)
                 if threshold > 0:
@@ -200,11 +196,11 @@ def _backward_targets(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _backward_sources(  # type: ignore[no-untyped-def]
-    low, high, heads, numbers, lanes, width, column, stride, count, first, num_heads,
-    indptr, indices, edges, x_src, x_dst, attn, slope, grad_scores, grad, key_low, key_high, threshold, scale,
-    fact_lanes, facts, grad_src,
-):  # fmt: skip
+def _backward_sources(low, high, tile, edges_out, rows, grad_scores, attended, grad_src):  # type: ignore[no-untyped-def]
+    heads, numbers, lanes, width, column, stride, count, first, num_heads = tile
+    (indptr, indices, edges), (x_src, x_dst, attn, slope) = edges_out, rows
+    if attended is not None:
+        grad, key_low, key_high, threshold, scale, fact_lanes, facts = attended
     last = indptr[high]
     vector = load(lanes, attn, column, width)
     for row in range(low, high):
@@ -212,14 +208,14 @@ def _backward_sources(  # type: ignore[no-untyped-def]
         acc, changes = zeros(lanes), zeros(lanes)
         for e in range(indptr[row], indptr[row + 1]):
             ask_ahead(lanes, x_dst, indices, e, last, stride, column)
-            if facts is not None:
+            if attended is not None:
                 ask_ahead(lanes, grad, indices, e, last, stride, column)
                 ask_ahead(fact_lanes, facts, indices, e, last, 3 * count, 0)
             v = np.int64(indices[e])
             joined = source + load(lanes, x_dst, v * stride + column, width)
             if grad_scores is not None:
                 change = spread(heads, load(numbers, grad_scores, np.int64(edges[e]) * num_heads + first, count))
-            if facts is not None:
+            if attended is not None:
                 gradient = load(lanes, grad, v * stride + column, width)
                 score = sum_heads(heads, vector * leaky(joined, slope))
                 weight = exp(score - load(numbers, facts, 3 * v * count, count))

@@ -17,8 +17,7 @@ from llvmlite import ir
 from numba import types
 
 from models.kernels.simd import _llvm
-from models.kernels.simd._llvm import FLOAT, INT
-from models.kernels.simd.constants import KernelConstant
+from models.kernels.simd._llvm import FLOAT, INT, KernelConstant
 from models.kernels.simd.vector import WIDEST, Lanes, VectorType, instruction
 
 _FAST = ("contract", "reassoc", "nsz", "arcp")
@@ -48,8 +47,8 @@ class HeadTile:
     """First column of the row."""
     heads: HeadShape
 
-    def arguments(self, num_heads: int, dim: int) -> tuple[Any, ...]:
-        """Return what kernels are told of the tile in rows of num_heads x dim columns.
+    def place(self, num_heads: int, dim: int) -> tuple[Any, ...]:
+        """Return what kernels are told of the tile in rows of num_heads x dim columns, as `tile`.
 
         heads, numbers (lanes of the heads' numbers), lanes (of the columns), width (columns of the tile), column (the
         first), stride (columns of a row), count (heads of the tile), first (of them), num_heads.

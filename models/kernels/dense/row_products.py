@@ -7,8 +7,8 @@ and 39 with SSE4.2 (`benchmarks.row_products`, torch 2.13 on a Xeon, November 20
 IEEE 754 says: no choice is left to shapes, threads, libraries or instruction sets, and nothing has to be tried at run
 time.
 
-GFLOP/s of one thread, this and MKL (Emerald Rapids, November 2026): 15,000 x 256 times 256 x 256 136 and 133, 20,000 x
-100 times 100 x 128 118 and 108, 8,000 x 602 times 602 x 256 133 and 147, 20,000 x 500 times 500 x 16 44 and 58.
+GFLOP/s of one thread, this and MKL (Emerald Rapids, November 2026): 15,000 x 256 times 256 x 256 136 and 133, 8,000 x
+602 times 602 x 256 133 and 147, 20,000 x 500 times 500 x 16 44 and 58.
 """
 
 from __future__ import annotations

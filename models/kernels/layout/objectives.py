@@ -21,7 +21,7 @@ import numpy as np
 from numba.extending import overload
 from numpy.typing import NDArray
 
-from models.kernels.simd.constants import KernelConstant
+from models.kernels.simd._llvm import KernelConstant
 from models.kernels.simd.exponentials import exp, log
 
 ObjectiveName = Literal["largevis", "umap", "tsne"]

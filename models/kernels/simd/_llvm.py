@@ -1,11 +1,46 @@
-"""Pieces of LLVM code that the vectors of `vector.py` are made of."""
+"""Pieces of LLVM code that the vectors of `vector.py` are made of, and constants that kernels are compiled for."""
 
 from __future__ import annotations
 
+from dataclasses import fields
+from functools import cache, cached_property
 from typing import Any
 
 from llvmlite import binding, ir
 from numba.core import cgutils, config, types
+from numba.core.extending import NativeValue
+from numba.extending import models, register_model, unbox
+
+
+class ConstantType(types.Type):
+    """numba's type of one `KernelConstant`; its attributes are the constant's fields."""
+
+    def __init__(self, constant: Any) -> None:
+        for field in fields(constant):
+            setattr(self, field.name, getattr(constant, field.name))
+        super().__init__(name=repr(constant))
+
+
+register_model(ConstantType)(models.OpaqueModel)
+
+
+@unbox(ConstantType)  # type: ignore[no-untyped-call]
+def _unbox_constant(kind: Any, value: Any, context: Any) -> Any:
+    return NativeValue(context.context.get_dummy_value())  # type: ignore[no-untyped-call]
+
+
+class KernelConstant:
+    """Base of frozen dataclasses that kernels take as constants."""
+
+    @cached_property  # every call of a kernel asks for it
+    def _numba_type_(self) -> ConstantType:
+        return _type_of(self)
+
+
+@cache
+def _type_of(constant: KernelConstant) -> ConstantType:
+    return ConstantType(constant)
+
 
 FLOAT, BYTE, SHORT, INT = ir.FloatType(), ir.IntType(8), ir.IntType(16), ir.IntType(32)
 BYTES = {FLOAT: 4, SHORT: 2, BYTE: 1}

@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import types
 
 from models.kernels.simd import _llvm
-from models.kernels.simd.constants import KernelConstant
+from models.kernels.simd._llvm import KernelConstant
 from models.kernels.simd.vector import instruction
 
 AHEAD = 32

@@ -18,10 +18,39 @@ from llvmlite import ir
 from numba import types
 
 from models.kernels.simd import _llvm
-from models.kernels.simd._llvm import BYTES, FLOAT, HAS_AVX512, INT
-from models.kernels.simd.constants import KernelConstant
-from models.kernels.simd.roots import REGISTER
+from models.kernels.simd._llvm import BYTES, FLOAT, HAS_AVX512, INT, KernelConstant
 from models.kernels.simd.vector import FAST, VectorType, instruction
+
+LEAST = 1.1754944e-38
+"""The smallest normal float32, which is added to squares: 0 has no reciprocal root."""
+REGISTER = 16
+"""Lanes of a register of AVX-512."""
+
+
+def guess_reciprocal_root(builder: Any, vector: Any) -> Any:
+    """Return 1 / sqrt(x) of normal x > 0 to 14 bits; of registers of AVX-512 only."""
+    every = ir.Constant(ir.IntType(REGISTER), -1)
+    parts = []
+    for first in range(0, vector.type.count, REGISTER):
+        register = _picked(builder, vector, list(range(first, first + REGISTER)))
+        arguments = [register, ir.Constant(register.type, ir.Undefined), every]
+        parts.append(_llvm.call(builder, "llvm.x86.avx512.rsqrt14.ps.512", register.type, arguments))
+    return _joined(builder, parts)
+
+
+@instruction
+def rough_reciprocal_root(typing, a):  # type: ignore[no-untyped-def]
+    """rough_reciprocal_root(a) -> 1 / sqrt(a) of normal a > 0, lane by lane, to 14 bits or better."""
+
+    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        lanes = signature.return_type.lanes
+        if HAS_AVX512 and lanes % REGISTER == 0:
+            return guess_reciprocal_root(builder, args[0])
+        root = _llvm.call(builder, f"llvm.sqrt.v{lanes}f32", args[0].type, [args[0]])
+        return builder.fdiv(_llvm.constant(FLOAT, lanes, 1.0), root, flags=FAST)
+
+    return a(a), generate
+
 
 _SIGNS = 0xA9A9A811
 """Answers of four bits, from the lowest on: of NaN (two kinds) itself, of 0 0, of 1 1, of -infinity -1, of infinity 1,

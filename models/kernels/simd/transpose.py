@@ -30,11 +30,15 @@ def transpose(typing, square, rows, at, stride, tiles, to, step):  # type: ignor
             step = builder.mul(steps[k], ir.Constant(steps[k].type, number))
             return _llvm.vector_address(context, builder, kinds[k], args[1 + 3 * k], builder.add(places[k], step), size)
 
+        def between(first: int) -> Any:
+            places = [place + other for place in range(first, first + size // 2) for other in (0, size)]
+            return ir.Constant(ir.VectorType(INT, size), places)
+
         vectors = [builder.load(pointer(0, number), align=4) for number in range(size)]
         # Each round puts rows i and i + n/2 between each other; after log2(n) rounds rows are columns.
         for _ in range(size.bit_length() - 1):
             vectors = [
-                builder.shuffle_vector(vectors[i], vectors[i + size // 2], _between(size, first))
+                builder.shuffle_vector(vectors[i], vectors[i + size // 2], between(first))
                 for i in range(size // 2)
                 for first in (0, size // 2)
             ]
@@ -50,12 +54,6 @@ def _check_numbers(kind: Any) -> None:
     assert isinstance(kind, types.Array)
     assert kind.dtype == types.float32
     assert kind.layout == "C"
-
-
-def _between(size: int, first: int) -> Any:
-    """Return places of numbers of two vectors in turn, of each those from `first` on."""
-    places = [place + other for place in range(first, first + size // 2) for other in (0, size)]
-    return ir.Constant(ir.VectorType(INT, size), places)
 
 
 @njit(inline="always")

@@ -38,8 +38,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from models.kernels.simd import _llvm
-from models.kernels.simd._llvm import BYTES, FLOAT, HAS_AVX512, INT, SHORT
-from models.kernels.simd.constants import KernelConstant
+from models.kernels.simd._llvm import BYTES, FLOAT, HAS_AVX512, INT, SHORT, KernelConstant
 
 WIDTHS = (16, 32, 64, 128, 256)
 """Lanes that kernels are compiled for; 256 float32 accumulators are half of AVX-512's registers."""

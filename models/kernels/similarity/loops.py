@@ -10,12 +10,13 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from models.kernels.simd.roots import LEAST, rough_reciprocal_root
 from models.kernels.simd.row_tiles import (
+    LEAST,
     absolute,
     load_rows,
     multiply_add,
     repeated,
+    rough_reciprocal_root,
     sign,
     spread_rows,
     store_rows,

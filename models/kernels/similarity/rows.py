@@ -11,17 +11,9 @@ The scale s of a query is 1 where it is None; only l1 and l2 have one. At a dist
 complex number by number. Distances are summed of differences, not made of products, so that near ones are exact.
 Kernels take one thread and no lock, products are torch's: threads may call these functions side by side.
 
-Milliseconds of scores and gradients of 512 queries with 256 candidates, w = 200 (complex: 400), one thread of a shared
-virtual machine with AVX-512 (Sapphire Rapids, November 2026), candidates shared by 64 and by all 512 queries:
-
-| | 64 | 512 | torch, 64 | torch, 512 |
-|---|---|---|---|---|
-| l1 | 0.9 + 1.4 | 0.7 + 1.2 | 25 (cdist) | 22 |
-| l1 with a scale | 1.0 + 1.9 | 0.8 + 1.8 | 310 (broadcast) | 450 |
-| l2 | 0.7 + 1.2 | 0.5 + 1.1 | 22 (cdist of differences), 3.8 (of products) | 18, 2.1 |
-| l2 with a scale | 0.9 + 1.7 | 0.7 + 1.6 | 260 (broadcast) | 480 |
-| complex | 2.4 + 4.5 | 2.3 + 4.3 | 390 (broadcast) | 1040 |
-| dot | 0.3 + 0.6 | 0.3 + 0.6 | the same | the same |
+Milliseconds of scores and gradients of 512 queries with 256 candidates that all share, w = 200 (complex: 400), one
+thread with AVX-512 (Sapphire Rapids, November 2026), and of torch: l1 0.7 + 1.2 and 22, with a scale 0.8 + 1.8 and 450,
+l2 0.5 + 1.1 and 18 (2.1 of products), with a scale 0.7 + 1.6 and 480, complex 2.3 + 4.3 and 1,040, dot the same.
 """
 
 from __future__ import annotations
@@ -114,7 +106,8 @@ def similarity_gradients(
         height //= 2  # each query takes twice the registers
     if kind == "l2":
         distances = similarities(kind, queries, candidates, scale) if scores is None else scores
-        weights = _over_distances(slopes, distances, height)
+        weights = _room(-(-len(slopes) // height) * height * slopes.shape[1])
+        divide_slopes(storage(slopes.contiguous()), storage(distances.contiguous()), weights)
     elif kind == "complex":
         weights, half = _tiles(slopes * 0.5, height), width // 2
     else:
@@ -191,10 +184,3 @@ def _tiles(rows: Tensor, height: int) -> NDArray[Any]:
     """Return rows, flat, and so many zeros as make whole tiles of rows."""
     missing = -len(rows) % height
     return storage(torch.nn.functional.pad(rows, (0, 0, 0, missing)) if missing else rows.contiguous())
-
-
-def _over_distances(slopes: Tensor, scores: Tensor, height: int) -> NDArray[Any]:
-    """Return slopes over minus the scores, as `_tiles` returns rows."""
-    ratios = _room(-(-len(slopes) // height) * height * slopes.shape[1])
-    divide_slopes(storage(slopes.contiguous()), storage(scores.contiguous()), ratios)
-    return ratios

@@ -12,7 +12,6 @@ what each pair asks for; a pair's own two rows move at once. So all slopes of a 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import triton
@@ -54,37 +53,6 @@ class Concurrency:
         return cls(max(1, len(context.values) // (_ROWS_A_PROGRAM * (num_negatives + 1))), adds)
 
 
-@dataclass(frozen=True)
-class _Pairs:
-    """Pairs in chunks, each with room for as many, and what they are trained by."""
-
-    centres: Tensor
-    """(chunks, room)."""
-    contexts: Tensor
-    negatives: Tensor
-    """(chunks, groups, K)."""
-    counts: Tensor
-    """int64 (chunks,)."""
-    rates: Tensor
-    """float32 (chunks,)."""
-    group: int
-
-    @property
-    def part(self) -> int:
-        """Pairs of a part of a chunk: whole groups."""
-        return triton.cdiv(_PART_PAIRS, self.group) * self.group
-
-    @property
-    def num_parts(self) -> int:
-        """Parts of all chunks."""
-        return len(self.centres) * triton.cdiv(self.centres.shape[1], self.part)
-
-    def arguments(self) -> tuple[Any, ...]:
-        """Return what the kernel reads."""
-        sizes = self.centres.shape[1], self.negatives.shape[1], self.negatives.shape[2], self.num_parts
-        return self.centres, self.contexts, self.negatives, self.counts, self.rates, *sizes
-
-
 def train_pairs(
     vertex: DeviceTable,
     context: DeviceTable,
@@ -120,29 +88,23 @@ def train_pairs(
     num_negatives, device = negatives.shape[-1], centres.device
     concurrency = concurrency or Concurrency.of(context, num_negatives)
     assert not concurrency.adds or context.values.dtype == torch.float32, "no rounding by chance in additions"
-    pairs = _Pairs(
-        centres.contiguous().view(chunks, room),
-        contexts.contiguous().view(chunks, room),
-        negatives.contiguous().view(chunks, triton.cdiv(room, group), num_negatives),
-        torch.full((chunks,), room, device=device) if counts is None else counts,
-        rate if isinstance(rate, Tensor) else torch.full((chunks,), rate, device=device),
-        group,
-    )
+    centres, contexts = centres.contiguous().view(chunks, room), contexts.contiguous().view(chunks, room)
+    negatives = negatives.contiguous().view(chunks, triton.cdiv(room, group), num_negatives)
+    counts = torch.full((chunks,), room, device=device) if counts is None else counts
+    rates = rate if isinstance(rate, Tensor) else torch.full((chunks,), rate, device=device)
+    part = triton.cdiv(_PART_PAIRS, group) * group  # pairs of a part of a chunk: whole groups
+    num_parts = chunks * triton.cdiv(room, part)
     stride, slots = vertex.values.shape[1], triton.next_power_of_2(max(1, num_negatives))
     columns = max(16, int(triton.next_power_of_2(stride)))
-    programs = min(concurrency.programs, pairs.num_parts)
-    _walk_groups[(programs,)](
-        vertex.values, context.values, *pairs.arguments(), negative_weight, noise,
-        PART=pairs.part, GROUP=group, STRIDE=stride, WIDTH=columns, SLOTS=slots,
+    warps = 1 << min(5, max(1, (slots + 4) * columns // _WARP_NUMBERS).bit_length() - 1)
+    _walk_groups[(min(concurrency.programs, num_parts),)](
+        vertex.values, context.values, centres, contexts, negatives, counts, rates,
+        room, negatives.shape[1], num_negatives, num_parts, negative_weight, noise,
+        PART=part, GROUP=group, STRIDE=stride, WIDTH=columns, SLOTS=slots,
         SHARED=vertex.values.data_ptr() == context.values.data_ptr(),
         ADDS=concurrency.adds, BY_CHANCE=vertex.values.dtype == torch.bfloat16,
-        num_warps=_warps((slots + 4) * columns), num_stages=1,
+        num_warps=warps, num_stages=1,
     )  # fmt: skip
-
-
-def _warps(numbers: int) -> int:
-    """Return how many warps share so many numbers: a power of 2."""
-    return 1 << min(5, max(1, numbers // _WARP_NUMBERS).bit_length() - 1)
 
 
 @triton.jit

@@ -119,25 +119,6 @@ def _parts(edge: EdgeTerm) -> tuple[Tensor | None, Tensor | None]:
     return (edge, None) if edge is None or isinstance(edge, Tensor) else edge
 
 
-class _EdgeGradient:
-    """Where the gradient of the edges' rows is gathered: at their own place, or in a copy of the table a range."""
-
-    def __init__(self, term: Tensor | None, codes: Tensor | None, ranges: int) -> None:
-        self.term, self.codes = term, codes
-        if term is None:
-            self.sums = torch.empty(0)
-        elif codes is None:
-            self.sums = torch.empty_like(term)
-        else:
-            self.sums = torch.zeros(ranges, *term.shape)
-
-    def value(self) -> Tensor | None:
-        """Return it once the kernel is through."""
-        if self.term is None or self.codes is None:
-            return None if self.term is None else self.sums
-        return self.sums.sum(0).to(self.term.dtype)
-
-
 def _optional(tensor: Tensor | None) -> Any:
     return None if tensor is None else storage(tensor)
 
@@ -171,8 +152,10 @@ class _Aggregate(torch.autograd.Function):
         grad, (out, positions) = grad.contiguous(), out_edges(ctx.adj, term is not None)
         bounds, edges = few_ranges(out), (out.indptr.numpy(), out.indices.numpy(), positions.numpy())
         rows = (*edges, storage(x), _optional(term), _optional(codes), *ctx.numbers, storage(grad))
-        grad_x, gathered = torch.empty_like(x), _EdgeGradient(term, codes, len(bounds) - 1)
-        gradients = (bounds, storage(grad_x), storage(gathered.sums))
+        grad_x, sums = torch.empty_like(x), torch.empty(0)
+        if term is not None:  # gathered at the edges' own places, or in a copy of the table a range
+            sums = torch.empty_like(term) if codes is None else torch.zeros(len(bounds) - 1, *term.shape)
+        gradients = (bounds, storage(grad_x), storage(sums))
         shares = torch.zeros(len(bounds) - 1, x.shape[1])
         for tile in _tiles(x, beta):
             if beta is None:
@@ -184,7 +167,10 @@ class _Aggregate(torch.autograd.Function):
         grad_beta = None
         if beta is not None and ctx.needs_input_grad[4]:
             grad_beta = shares.sum(dtype=torch.float64).to(beta.dtype).view(beta.shape)
-        return grad_x, gathered.value(), None, None, grad_beta, None
+        grad_term = None
+        if term is not None:
+            grad_term = sums if codes is None else sums.sum(0).to(term.dtype)
+        return grad_x, grad_term, None, None, grad_beta, None
 
 
 def _tiles(x: Tensor, beta: Tensor | None) -> list[tuple[Any, ...]]:

@@ -12,12 +12,6 @@ from torch import Tensor
 from models.kernels.sparse.adjacency import Adjacency
 
 
-def block_shape(width: int) -> dict[str, int]:
-    """Return how many edges and columns a program takes at a time, and its warps, for rows of `width` columns."""
-    columns = min(128, max(16, triton.next_power_of_2(width)))
-    return {"EDGES": 16, "WIDTH": columns, "num_warps": 1 if columns <= 32 else 2 if columns <= 64 else 4}
-
-
 def multiply_triton(
     adj: Adjacency,
     x: Tensor,
@@ -30,15 +24,17 @@ def multiply_triton(
     x, width = x.contiguous(), x.shape[1:].numel()
     y = x.new_empty(adj.num_dst, *x.shape[1:])
     heads = 1 if weight is None else weight.shape[1:].numel()
-    shape = block_shape(width)
+    columns = min(128, max(16, triton.next_power_of_2(width)))  # of a program
+    warps = 1 if columns <= 32 else 2 if columns <= 64 else 4
     if y.numel():
-        _multiply[(adj.num_dst, triton.cdiv(width, shape["WIDTH"]))](
+        _multiply[(adj.num_dst, triton.cdiv(width, columns))](
             adj.indptr, adj.indices, x,
             x if weight is None else weight.contiguous(), adj.indices if edges is None else edges,
             x if source_scale is None else source_scale.contiguous(),
             x if target_scale is None else target_scale.contiguous(), y, width,
             H=heads, D=width // heads, WEIGHTED=weight is not None, BY_NUMBER=edges is not None,
-            BY_SOURCE=source_scale is not None, BY_TARGET=target_scale is not None, **shape,
+            BY_SOURCE=source_scale is not None, BY_TARGET=target_scale is not None,
+            EDGES=16, WIDTH=columns, num_warps=warps,
         )  # fmt: skip
     return y
 

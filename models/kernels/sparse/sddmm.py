@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from models.kernels.backends import widen
-from models.kernels.shapes import check_like, check_rows, check_shape
+from models.kernels.shapes import check_rows, check_shape
 from models.kernels.simd.vector import ask_ahead, has_kernels, load, storage, tiles, total
 from models.kernels.sparse.adjacency import Adjacency
 from models.kernels.sparse.product import factor, multiply
@@ -34,7 +34,8 @@ def sddmm(adj: Adjacency, a: Tensor, b: Tensor) -> Tensor:
     """
     check_rows("a", a, adj.num_src)
     check_shape("b", b, adj.num_dst, *a.shape[1:])
-    check_like("b", b, "a", a)
+    if b.dtype != a.dtype:
+        raise ValueError(f"b must be of a's {a.dtype}, not {b.dtype}")
     return _Dot.apply(a, b, adj)  # type: ignore[no-untyped-call]
 
 

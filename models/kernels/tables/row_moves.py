@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from models.kernels.memory import empty
-from models.kernels.simd.roots import LEAST, rough_reciprocal_root
+from models.kernels.simd.row_tiles import LEAST, rough_reciprocal_root
 from models.kernels.simd.vector import FAR, NEAR, Lanes, load, prefetch, prefetch_far, store, tiles, total, zeros
-from models.kernels.tables.device_moves import device_rows, move_device_rows, set_device_lengths
-from models.kernels.tables.device_tables import DeviceTable
+from models.kernels.tables.device_tables import DeviceTable, device_rows, move_device_rows, set_device_lengths
 from models.kernels.tables.rounding import put
 from models.kernels.tables.row_steps import SCRAMBLE, WHOLE_ROW, ask_for, following, move_row
 from models.kernels.tables.row_tables import RowTable

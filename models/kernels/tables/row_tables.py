@@ -71,9 +71,11 @@ class RowTable:
             drawn = (random.random((count, self.width), dtype=np.float32) - np.float32(0.5)) / np.float32(self.width)
             self.write(slice(low, low + count), drawn)
 
-    def write(self, rows: slice, numbers: NDArray[np.float32]) -> None:
+    def write(self, rows: slice, numbers: NDArray[Any]) -> None:
         """Set rows, float32 (n, width)."""
-        self.rows[rows] = _bfloat16(numbers) if self.precision == "bfloat16" else numbers
+        if self.precision == "bfloat16":
+            numbers = torch.from_numpy(np.ascontiguousarray(numbers)).to(torch.bfloat16).view(torch.uint16).numpy()
+        self.rows[rows] = numbers
 
     def read(self, rows: slice | NDArray[Any] = slice(None)) -> NDArray[np.float32]:
         """Return a copy of rows: float32 (n, width), for an array of row numbers (..., width)."""
@@ -91,8 +93,3 @@ def large_array(count: int, dtype: Any) -> NDArray[Any]:
     if page == _HUGE_PAGE:
         memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, dtype, count)
-
-
-def _bfloat16(numbers: NDArray[np.float32]) -> NDArray[np.uint16]:
-    rounded = torch.from_numpy(np.ascontiguousarray(numbers)).to(torch.bfloat16)
-    return rounded.view(torch.uint16).numpy()

@@ -23,7 +23,7 @@ from tasks.ingest.ids.node_set import UNKNOWN, NodeSet
 from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.intake import Intake
 from tasks.ingest.tables.table_configs import LabelFilesConfig
-from tasks.readers.columns import is_text, whole_numbers
+from tasks.readers.columns import is_text, to_int64, whole_numbers
 from tasks.readers.limits import MAX_ROW_BYTES, check_memory
 
 _LABEL_BYTES = 4
@@ -169,6 +169,6 @@ def _split(batch: TableBatch, delimiter: str | None, *, texts: bool) -> _GroupBa
     ids = compute.utf8_trim_whitespace(cells.flatten())
     if not texts:
         with contextlib.suppress(pa.ArrowInvalid):  # the one that is no number is named when it is looked up
-            ids = ids.cast(pa.int64())
+            ids = to_int64(ids)
     data = pa.RecordBatch.from_arrays([ids], names=[_LINE])
     return _GroupBatch(batch.path, batch.first_row, data, batch.problems, lines=line + batch.first_row, places=place)

@@ -17,7 +17,7 @@ _ROWS, _COLUMNS = 5000, 64
 """How much of a table is looked at."""
 _NUMBER_OR_DATE = r"^\s*([+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?)\s*$"
 _WHOLE = r"^\s*(-?[0-9]+|0[xX][0-9a-fA-F]+)\s*$"
-_LEADING_ZERO = r"^\s*0[0-9xX]"
+_LEADING_ZERO = r"^\s*0[0-9]"
 _SHOWN = 60
 
 Table = TypeVar("Table", bound=FilesConfig)
@@ -71,7 +71,7 @@ def with_header_found(table: Table, option: str, intake: Intake) -> Table:
 
 
 def id_with_leading_zero(table: FilesConfig, ids: Iterable[str]) -> str | None:
-    """Return an id such as `007` or `0x1F` in the first lines of columns of numbers `ids`; None: none is."""
+    """Return an id such as `007` in the first lines of columns of numbers `ids`; None: none is."""
     lines = _first_lines(table) if table.files else None
     if lines is None:
         return None

@@ -235,8 +235,8 @@ def similar_texts(texts: pa.Array, what: str, *, letters: bool) -> str | None:
 
 
 def as_number(files: str, cell: str) -> str:
-    """Say that an id with zeros in front, or a hexadecimal one, is read as a number."""
-    number = int(cell, 16 if "x" in cell.lower() else 10)
+    """Say that an id with zeros in front is read as a number."""
+    number = int(cell)
     return (
         f"{files}: the id {cell.strip()} is read as the number {number}, and {number} is the same id; "
         "dataset.text_ids=true tells them apart"

@@ -22,6 +22,7 @@ _ISO = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}([.,]\d+)?)?\s?(Z|[+
 _EXAMPLE = 'time_format: "%d.%m.%Y"'
 _FORMS = "2023-12-31, 2023-12-31 23:59:59 (UTC) or 2023-12-31T23:59:59+01:00"
 _FIRST, _LAST = -62_135_596_800, 253_402_300_799  # the calendar's years 1 to 9999
+_WHOLE_NUMBER = r"^\s*[-+]?\d+\s*$"
 _NO_DIGIT = re.compile(r"\D")
 _SIDE_BY_SIDE = re.compile("%[YGmdHIMSyjUWVuw]%[YGmdHIMSyjUWVuw]")
 """Of parts without a separator only digits in full tell where one ends: strptime reads `1022023` by `%d%m%Y`."""
@@ -123,14 +124,26 @@ class TimeReader:
         if not is_text(values.type) and not pa.types.is_integer(values.type):
             batch.wrong_column(self.column, f"is {values.type} already: leave time_format out")
             return np.zeros(len(values), np.int64)
+        if not self.format and self._are_mostly_numbers(batch, values):
+            return np.zeros(len(values), np.int64)
         encoded = compute.dictionary_encode(compute.utf8_trim_whitespace(values.cast(pa.string())))
         moments = [self._seconds(text) for text in encoded.dictionary.to_pylist()]
         codes = np.asarray(compute.fill_null(encoded.indices, 0))
         bad = np.array([seconds is None for seconds in moments], np.bool_)[codes] & np.asarray(compute.is_valid(values))
         how = f"as time_format {self.format!r} has it" if self.format else "in a form that is known"
-        words = how if self.format else f"{how} ({_FORMS}), nor are all whole numbers; say which: {_EXAMPLE}"
+        words = how if self.format else f"{how} ({_FORMS}); say which: {_EXAMPLE}"
         batch.wrong(bad, self.column, "no time", lambda row: f"{str(values[row])[:40]!r} is not a date or time {words}")
         return np.array([seconds or 0 for seconds in moments], np.int64)[codes]
+
+    def _are_mostly_numbers(self, batch: TableBatch, values: pa.Array) -> bool:
+        """Whether texts are whole numbers but for a few, which are gathered."""
+        whole = np.asarray(compute.fill_null(compute.match_substring_regex(values, _WHOLE_NUMBER), False))
+        if 2 * np.count_nonzero(whole) <= len(values):
+            return False
+        bad = ~whole & np.asarray(compute.is_valid(values))
+        words = f"is not a whole number, as {np.count_nonzero(whole):,} others are"
+        batch.wrong(bad, self.column, "no number", lambda row: f"the time {str(values[row])[:40]!r} {words}")
+        return True
 
     def _seconds(self, text: str) -> int | None:
         """Return seconds since 1970; without a zone the time is UTC."""

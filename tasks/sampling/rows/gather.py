@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from models.kernels.memory import recycled
-from models.kernels.simd.half import load_half, round_to_bfloat16
 from models.kernels.simd.prefetch import (
     ROWS_AHEAD,
     ROWS_NEAR,
@@ -31,7 +30,7 @@ from models.kernels.simd.prefetch import (
     row_lines,
 )
 from models.kernels.simd.vector import Lanes, load, store, tiles, zeros
-from models.kernels.tables.byte_rows import SCALE_BYTES, load_bytes
+from models.kernels.tables.byte_rows import SCALE_BYTES, load_bytes, load_half, round_to_bfloat16
 from tasks.sampling.neighborhoods.lookup import frozen
 
 Array = NDArray[Any]

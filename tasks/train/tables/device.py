@@ -14,7 +14,7 @@ import torch
 
 from models.kernels.tables.device_tables import DeviceTable
 from models.kernels.threads import run_each
-from models.vectors.base import DeviceMeeting, DeviceSamples, Samples
+from models.vectors.base import DeviceMeeting, Samples
 from tasks.arrays import Array
 from tasks.train.strategies.block_grid import Round
 from tasks.train.tables.block_files import Key
@@ -108,7 +108,7 @@ class DeviceStepper:
             negatives = np.zeros((len(some), groups, options.negatives), objective.id_type)
             counts = np.zeros(len(some), np.int64)
             run_each(partial(_draw_into, some, ends, negatives, counts), len(some))
-            samples = DeviceSamples(*(torch.from_numpy(part).to(device) for part in (*ends, negatives, counts)))
+            samples = Samples(*(torch.from_numpy(part).to(device) for part in (*ends, negatives, counts)))
             of_launch = torch.from_numpy(rates[low : low + step].astype(np.float32)).to(device)
             objective.model.learn_on_device(options, tables, samples, of_launch, objective.noise(numbers[low]))
             total += int(counts.sum())

@@ -50,37 +50,32 @@ def sources_of(relation: Any, v: int) -> list[int]:
     return relation.indices[int(relation.indptr[v]) : int(relation.indptr[v + 1])].tolist()
 
 
+def relations_into(conv: Any, block: TypedBlock, t: int) -> list[Any]:
+    return [block.by_number[n] for n in conv.hop.relations if block.by_number[n].target_type == t]
+
+
 def plain_heterosage(conv: Any, block: TypedBlock, x: dict[int, Tensor], t: int, v: int) -> Tensor:
-    own = conv.own[str(t)]
-    y = own.weight @ x[t][v] + own.bias
-    for number in conv.hop.relations:
-        relation = block.by_number[number]
-        if relation.target_type != t:
-            continue
-        found = sources_of(relation, v)
-        if found:
-            y = y + conv.maps[str(number)].weight @ (sum(x[relation.source_type][u] for u in found) / len(found))
-        if conv.edges[str(number)].has_features:
-            y = y + edge_mean(conv.edges[str(number)], relation, v)
+    y = conv.own[str(t)](x[t][v])
+    for relation in relations_into(conv, block, t):
+        number, sources = str(relation.number), sources_of(relation, v)
+        if sources:
+            y = y + conv.maps[number].weight @ (sum(x[relation.source_type][u] for u in sources) / len(sources))
+        if conv.edges[number].has_features:
+            y = y + edge_mean(conv.edges[number], relation, v)
     return y
 
 
 def plain_rgat(conv: Any, block: TypedBlock, x: dict[int, Tensor], t: int, v: int) -> Tensor:
-    own = conv.own[str(t)]
-    y = own.weight @ x[t][v] + own.bias
-    for number in conv.hop.relations:
-        relation = block.by_number[number]
-        if relation.target_type != t:
-            continue
-        part = conv.attention[str(number)]
-        found = sources_of(relation, v)
-        if found:
-            z = torch.stack([(part.map.weight @ x[relation.source_type][u]).view(part.heads, -1) for u in found])
+    y = conv.own[str(t)](x[t][v])
+    for relation in relations_into(conv, block, t):
+        part, sources = conv.attention[str(relation.number)], sources_of(relation, v)
+        if sources:
+            z = torch.stack([(part.map.weight @ x[relation.source_type][u]).view(part.heads, -1) for u in sources])
             logits = (z * part.source).sum(2) + part.target @ x[t][v]
             a = torch.softmax(torch.where(logits > 0, logits, part.slope * logits), 0)
             y = y + (a.unsqueeze(2) * z).sum(0).flatten()
-        if conv.edges[str(number)].has_features:
-            y = y + edge_mean(conv.edges[str(number)], relation, v)
+        if conv.edges[str(relation.number)].has_features:
+            y = y + edge_mean(conv.edges[str(relation.number)], relation, v)
     return y
 
 
@@ -89,19 +84,16 @@ def plain_hgt(conv: Any, block: TypedBlock, x: dict[int, Tensor], t: int, v: int
     size = dim // heads
     logits, messages = [], []
     gathered = torch.zeros(dim)
-    for number in conv.hop.relations:
-        relation = block.by_number[number]
-        if relation.target_type != t:
-            continue
-        maps, s = conv.maps[str(number)], str(relation.source_type)
+    for relation in relations_into(conv, block, t):
+        maps, s = conv.maps[str(relation.number)], str(relation.source_type)
         query = conv.queries[str(t)](x[t][v]).view(heads, size)
         for u in sources_of(relation, v):
             key = conv.keys[s](x[relation.source_type][u]).view(heads, size)
             value = conv.values[s](x[relation.source_type][u]).view(heads, size)
             logits.append(torch.stack([key[h] @ maps.attention[h] @ query[h] for h in range(heads)]) * maps.prior)
             messages.append(torch.stack([value[h] @ maps.message[h] for h in range(heads)]))
-        if conv.edges[str(number)].has_features:
-            gathered = gathered + edge_mean(conv.edges[str(number)], relation, v)
+        if conv.edges[str(relation.number)].has_features:
+            gathered = gathered + edge_mean(conv.edges[str(relation.number)], relation, v)
     if logits:
         a = torch.softmax(torch.stack(logits) / size**0.5, 0)
         gathered = gathered + (a.unsqueeze(2) * torch.stack(messages)).sum(0).flatten()
@@ -112,12 +104,9 @@ def plain_hgt(conv: Any, block: TypedBlock, x: dict[int, Tensor], t: int, v: int
 def plain_dgl_hetero(conv: Any, block: TypedBlock, x: dict[int, Tensor], t: int, v: int) -> Tensor:
     """SAGEConv of each relation, added up; `test_dgl_hetero.py` compares all others with DGL's own."""
     parts = []
-    for number in conv.hop.relations:
-        relation, sage = block.by_number[number], conv.mods[str(number)].conv
-        if relation.target_type != t:
-            continue
-        found = sources_of(relation, v)
-        mean = sum(x[relation.source_type][u] for u in found) / len(found) if found else torch.zeros(12)
+    for relation in relations_into(conv, block, t):
+        sage, sources = conv.mods[str(relation.number)].conv, sources_of(relation, v)
+        mean = sum(x[relation.source_type][u] for u in sources) / len(sources) if sources else torch.zeros(12)
         parts.append(sage.fc_self(x[t][v]) + sage.fc_neigh(mean))
     return torch.stack(parts).sum(0) if parts else x[t][v]
 
