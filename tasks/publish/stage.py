@@ -39,4 +39,4 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     return work.build(context, recipe, parents)
 
 
-STAGE: Stage[PublishManifest] = Stage("publish", 7, PublishManifest, _PARENTS, config, build)
+STAGE: Stage[PublishManifest] = Stage("publish", 8, PublishManifest, _PARENTS, config, build)
