@@ -99,7 +99,7 @@ def roofs(args: argparse.Namespace) -> dict[str, Callable[[], float]]:
 
 
 def variants(args: argparse.Namespace, threads: tuple[int, ...]) -> dict[str, list[str]]:
-    """Overrides by name: where batches are made, by precision; and once each what determinism and recording cost."""
+    """Overrides by name: where batches are made, by precision; and once each what determinism costs."""
     on_gpu = args.device == "cuda"
     found = {}
     for precision in PRECISIONS if on_gpu else (PRECISIONS[0], PRECISIONS[-1]):
@@ -110,11 +110,7 @@ def variants(args: argparse.Namespace, threads: tuple[int, ...]) -> dict[str, li
         if on_gpu:
             resident = [*base, "train.sampling=device", "train.kernels=triton"]
             found[f"{precision}, sampled on the GPU"] = resident
-            found[f"{precision}, recorded"] = [*resident, "train.cuda_graph=true"]
-            found[f"{precision}, recorded, not deterministic"] = [
-                *(*resident, "train.cuda_graph=true"),
-                "train.deterministic=false",
-            ]
+            found[f"{precision}, not deterministic"] = [*resident, "train.deterministic=false"]
     return found
 
 
@@ -153,8 +149,7 @@ def all_items(args: argparse.Namespace, folder: Path, device: torch.device) -> I
 
     items: Items = {("roofs", name): run for name, run in roofs(args).items()}
     for name, overrides in variants(args, threads=(1,)).items():
-        if "train.cuda_graph=true" not in overrides:  # a recorded step has no stages
-            items["stages", name] = lambda name=name, more=overrides: ours(name, more).stages(args.steps)
+        items["stages", name] = lambda name=name, more=overrides: ours(name, more).stages(args.steps)
     for name, overrides in variants(args, args.threads).items():
         items["steps", name] = lambda name=name, more=overrides: steps(args, lambda: ours(name, more))
     workers = max(args.threads) if device.type == "cuda" else 0

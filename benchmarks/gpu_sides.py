@@ -107,11 +107,10 @@ class Ours:
                 threads=self.threads,
                 device=self.device,
             )
-        pipeline, ready = self.pipeline, 0 if self.config.cuda_graph else self.ahead
         set_determinism(self.config)  # both are the process's, and another side's may be others
         set_kernels(self.config, self.device)
-        self.engine.pipeline = pipeline
-        return steady_milliseconds(self.engine.step, count, ready, self.device)
+        self.engine.pipeline = self.pipeline
+        return steady_milliseconds(self.engine.step, count, self.ahead, self.device)
 
     def close(self) -> None:
         if self.pipeline is not None:

@@ -36,7 +36,7 @@ import pyarrow.csv as pa_csv
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components as scipy_components
 
-from tasks.components.afforest import connected_components
+from tasks.components.connected import connected_components
 from tasks.ingest.edges import EdgeCheck
 from tasks.ingest.writer import DatasetWriter
 from tasks.preprocess.edges.shard_kernels import Packing, expand_edges, sort_and_compress

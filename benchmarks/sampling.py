@@ -34,7 +34,6 @@ import torch
 from configs.registry import DATASETS
 from models.dgl.adapter import load_dgl, use_threads
 from tasks.preprocess.edges.shard_kernels import Packing, expand_edges, sort_and_compress
-from tasks.sampling.neighborhoods.in_edges import Method
 from tasks.sampling.neighborhoods.neighbors import NeighborSampler
 from tasks.sampling.rows.features import FeatureSource
 from tasks.storage.graph_store import Array, GraphStore
@@ -156,23 +155,15 @@ class Dgl:
         indices = torch.from_numpy(graph.indices.astype(np.int64))
         csc = (torch.from_numpy(graph.indptr), indices, torch.arange(len(indices)))
         self.graph = dgl.graph(("csc", csc), num_nodes=graph.num_nodes)
-        self.graph.edata["w"] = torch.from_numpy(graph.edge_weight)
         self.feat = torch.from_numpy(graph.feat)
-        fanouts = list(reversed(FANOUTS))
-        loading = dgl.dataloading
-        self.samplers: dict[Method, Any] = {
-            "uniform": loading.NeighborSampler(fanouts),
-            "replace": loading.NeighborSampler(fanouts, replace=True),
-            "weighted": loading.NeighborSampler(fanouts, prob="w"),
-            "labor": loading.LaborSampler(fanouts),
-        }
+        self.sampler = dgl.dataloading.NeighborSampler(list(reversed(FANOUTS)))
 
-    def sample(self, method: Method, seeds: Array) -> tuple[Any, Any, Any]:
-        found: tuple[Any, Any, Any] = self.samplers[method].sample(self.graph, torch.from_numpy(seeds).long())
-        return found
+    def sample(self, seeds: Array) -> tuple[Any, Any, Any]:
+        drawn: tuple[Any, Any, Any] = self.sampler.sample(self.graph, torch.from_numpy(seeds).long())
+        return drawn
 
     def sample_and_gather(self, seeds: Array) -> tuple[Any, Any]:
-        inputs, _, blocks = self.sample("uniform", seeds)
+        inputs, _, blocks = self.sample(seeds)
         return blocks, self.feat[inputs]
 
 
@@ -212,16 +203,16 @@ def open_pyg(graph: Graph) -> Pyg | None:
         return None
 
 
-def check(graph: Graph, dgl: Dgl, method: Method, ours: NeighborSampler) -> None:
+def check(graph: Graph, dgl: Dgl, ours: NeighborSampler) -> None:
     """Compare how many nodes and edges batches have."""
     seeds = batch_of_seeds(graph, 0)
     nodes, layers = ours.sample(seeds, 0)
-    inputs, _, blocks = dgl.sample(method, seeds)
+    inputs, _, blocks = dgl.sample(seeds)
     for mine, theirs in (
         (len(nodes), len(inputs)),
         (sum(len(layer.indices) for layer in layers), sum(block.num_edges() for block in blocks)),
     ):
-        assert abs(mine / theirs - 1) < 0.05, f"{graph.name} {method}: {mine} against {theirs}"
+        assert abs(mine / theirs - 1) < 0.05, f"{graph.name}: {mine} against {theirs}"
 
 
 def batch_of_seeds(graph: Graph, key: int) -> Array:
@@ -233,19 +224,13 @@ def jobs_of(graph: Graph) -> list[Job]:
     dgl, pyg, store = Dgl(graph), open_pyg(graph), graph.store()
     peer = f"DGL {version('dgl')}"
     jobs = []
-    methods: tuple[Method, ...] = ("uniform", "replace", "weighted", "labor")
-    for method in methods:
-        weight = graph.edge_weight if method == "weighted" else None
-        sampler = NeighborSampler(
-            graph.indptr, graph.indices, FANOUTS, method=method, edge_weight=weight, positions=False
-        )
-        check(graph, dgl, method, sampler)
-        ours = Contender("graphmill", lambda seeds, key, sampler=sampler: sampler.sample(seeds, key))
-        theirs = Contender(peer, lambda seeds, key, method=method: dgl.sample(method, seeds))
-        jobs.append(Job(f"sample, {method}", 6.0 if method == "uniform" else None, ours, theirs))
-        if pyg is not None and method == "uniform":
-            theirs = Contender(pyg.name, lambda seeds, key: pyg.sample(seeds))
-            jobs.append(Job("sample, uniform", 7.0, Contender("graphmill", ours.make), theirs))
+    sampler = NeighborSampler(graph.indptr, graph.indices, FANOUTS, positions=False)
+    check(graph, dgl, sampler)
+    ours = Contender("graphmill", sampler.sample)
+    jobs.append(Job("sample", 6.0, ours, Contender(peer, lambda seeds, key: dgl.sample(seeds))))
+    if pyg is not None:
+        theirs = Contender(pyg.name, lambda seeds, key: pyg.sample(seeds))
+        jobs.append(Job("sample", 7.0, Contender("graphmill", ours.make), theirs))
     narrow = FeatureSource(graph.feat, None, dtype=torch.bfloat16)
     kinds: list[tuple[str, float | None, FeatureSource, tuple[int, ...], Any]] = [
         ("sample + gather", None, FeatureSource(graph.feat, None), FANOUTS, "sampled"),

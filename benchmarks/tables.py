@@ -1,13 +1,12 @@
-"""How fast tables are trained on a GPU: walks, pairs, negatives, steps, and all of it against this machine's CPU.
+"""How fast tables are trained on a GPU: steps alone, and a whole training against this machine's CPU.
 
     python -m benchmarks.tables [--nodes 1000000] [--edges 10000000] [--dim 128] [--samples 2e8] [--device cuda]
 
-Not yet run on a GPU. `check`: one chunk is drawn on both sides, and must be the same bit by bit. `drawing`, `steps`:
-each part is timed alone: millions of tokens, pairs or negatives a second, and of pairs trained with steps that are
-added or written, in both precisions, with negatives of a pair's own and shared ones; and how much of the memory's
-traffic that would be if no row were met twice. `whole`: both sides train the same samples: millions of pairs a second,
-and the loss of fresh pairs before and after, which should be as low on both. Figures go to
-benchmarks/results/tables.json too, each as it comes; one that fails costs itself only.
+Not yet run on a GPU. `steps`: millions of pairs trained a second with steps that are added or written, in both
+precisions, with negatives of a pair's own and shared ones; and how much of the memory's traffic that would be if no row
+were met twice. `whole`: both sides train the same samples, drawn by the CPU: millions of pairs a second, and the loss
+of fresh pairs before and after, which should be as low on both. Figures go to benchmarks/results/tables.json too, each
+as it comes; one that fails costs itself only.
 """
 
 from __future__ import annotations
@@ -36,13 +35,12 @@ from models.vectors.base import Meeting
 from tasks.processes.memory import available_bytes
 from tasks.storage.home import Home
 from tasks.train.strategies.base import Ranks
-from tasks.train.tables.device import negative_keys
 from tasks.train.tables.pair_engine import PairEngine
 from tasks.train.tables.place import RankDevice
 
 RESULTS = Path(__file__).parent / "results"
 LOSS_PAIRS = 20_000
-PARTS = ("check", "drawing", "steps", "whole")
+PARTS = ("steps", "whole")
 
 
 def make_recipe(args: argparse.Namespace) -> Recipe:
@@ -68,8 +66,6 @@ class Contest:
         self.cpu, self.other = PairEngine(job, Ranks()), PairEngine(job, Ranks(), place)
         self.device, self.loader = device, self.other.loader
         self.chunks = range(min(self.other.settings.total_chunks, max(1, (1 << 22) // self.loader.room)))
-        assert place.memory is not None
-        self.pairs = self.loader.on_device(device, place.memory)
 
     def seconds(self, run: Callable[[], Any], rounds: int) -> float:
         """The fewest seconds of a call, after one that compiles."""
@@ -87,52 +83,15 @@ class Contest:
         if self.device.type == "cuda":
             torch.cuda.synchronize()
 
-    def check(self) -> str:
-        """Both sides draw the same pairs and negatives; raises RuntimeError."""
-        from tasks.sampling.device.alias_triton import draw_many, table_tensor
-
-        *drawn, counts = self.pairs.fill(range(3, 4))
-        ends = np.empty((2, self.loader.room), self.cpu.id_type)
-        count = self.loader.fill(3, *ends)
-        same = counts.item() == count
-        same &= all(np.array_equal(one[0, :count].cpu(), end[:count]) for one, end in zip(drawn, ends, strict=True))
-        expected = self.cpu.stepper.objective.samples(*ends[:, :count], (3, 0, 0), 0).negatives
-        found = torch.zeros(expected.shape, dtype=drawn[0].dtype, device=self.device)
-        keys = torch.from_numpy(negative_keys(self.cpu.job.seed, range(3, 4))).to(self.device)
-        table = table_tensor(self.other.stepper.objective.negatives.table(0), self.device)
-        draw_many(table, keys, found.view(1, -1))
-        same &= np.array_equal(found.cpu(), expected)
-        if not same:
-            raise RuntimeError("the device draws other pairs or negatives than the CPU: nothing else means anything")
-        return f"a chunk of {count:,} pairs and its negatives are the same on both sides"
-
-    def tokens(self, rounds: int) -> float:
-        """Millions of tokens of walks a second."""
-        walks = self.pairs.walks  # type: ignore[attr-defined]
-        shape = len(self.chunks) * self.loader.num_walks, walks.length  # type: ignore[attr-defined]
-        tokens = walks.indices.new_empty(shape)
-        return tokens.numel() / self.seconds(lambda: walks.fill(0, tokens), rounds) / 1e6
-
-    def drawn_pairs(self, rounds: int) -> float:
-        """Millions of pairs a second, with their walks."""
-        count = int(self.pairs.fill(self.chunks)[2].sum())
-        return count / self.seconds(lambda: self.pairs.fill(self.chunks), rounds) / 1e6
-
-    def negatives(self, rounds: int) -> float:
-        """Millions of negatives a second."""
-        from tasks.sampling.device.alias_triton import draw_many, table_tensor
-
-        table = table_tensor(self.other.stepper.objective.negatives.table(0), self.device)
-        keys = torch.arange(len(self.chunks), device=self.device)
-        indices = self.pairs.walks.indices  # type: ignore[attr-defined]
-        drawn = indices.new_empty((len(self.chunks), 5 * self.loader.room))
-        return drawn.numel() / self.seconds(lambda: draw_many(table, keys, drawn), rounds) / 1e6
-
     def steps(self, dim: int, rounds: int, precision: str, adds: bool, negatives: int, group: int) -> dict[str, float]:
         """Millions of pairs trained a second, and GB/s of rows read and written."""
         from models.kernels.skipgram.train_pairs_triton import Concurrency, train_pairs
 
-        centres, contexts, counts = self.pairs.fill(self.chunks)
+        chunks = len(self.chunks)
+        ends, counts = np.zeros((2, chunks, self.loader.room), self.cpu.id_type), np.zeros(chunks, np.int64)
+        for number, chunk in enumerate(self.chunks):
+            counts[number] = self.loader.fill(chunk, *ends[:, number])
+        centres, contexts, num_pairs = (torch.from_numpy(part).to(self.device) for part in (*ends, counts))
         num_nodes, pairs = self.cpu.grid.tables.num_nodes, int(counts.sum())
         made = [RowTable.zeros(num_nodes, dim, precision) for _ in range(2)]  # type: ignore[arg-type]
         tables = [DeviceTable.of(table, self.device) for table in made]
@@ -140,7 +99,7 @@ class Contest:
         shape = len(centres), -(-centres.shape[1] // group), negatives
         drawn = torch.randint(num_nodes, shape, device=self.device).to(centres.dtype)
         concurrency = Concurrency(Concurrency.of(tables[1], negatives).programs, adds)
-        options: dict[str, Any] = {"rate": 0.01, "counts": counts, "group": group, "concurrency": concurrency}
+        options: dict[str, Any] = {"rate": 0.01, "counts": num_pairs, "group": group, "concurrency": concurrency}
         seconds = self.seconds(lambda: train_pairs(*tables, centres, contexts, drawn, **options), rounds)
         row = tables[0].values.shape[1] * tables[0].values.element_size()
         traffic = 2 * row * pairs * (2 + negatives / group)
@@ -177,12 +136,7 @@ class Contest:
 
 def all_items(args: argparse.Namespace, contest: Callable[[], Contest]) -> Items:
     """What is measured, by part and name."""
-    items: Items = {
-        ("check", "drawing"): lambda: contest().check(),
-        ("drawing", "tokens of walks, M/s"): lambda: contest().tokens(args.rounds),
-        ("drawing", "pairs, with their walks, M/s"): lambda: contest().drawn_pairs(args.rounds),
-        ("drawing", "negatives, M/s"): lambda: contest().negatives(args.rounds),
-    }
+    items: Items = {}
     for precision, adds in (("float32", True), ("float32", False), ("bfloat16", False)):
         for negatives, group in ((1, 1), (5, 1), (5, 16)):
             name = f"{precision}, {'added' if adds else 'written'}, {negatives} negatives of {group} pairs"
@@ -202,9 +156,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--length", type=int, default=40, help="nodes of a walk")
     parser.add_argument("--p", type=float, default=1.0)
     parser.add_argument("--q", type=float, default=1.0)
-    parser.add_argument(
-        "--blocks", type=int, default=1, help="of the whole training; pairs of several come from the CPU"
-    )
+    parser.add_argument("--blocks", type=int, default=1, help="of the whole training")
     parser.add_argument("--shared-negatives", type=int, default=1, help="of the whole training")
     parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32", help="likewise")
     parser.add_argument("--samples", type=float, default=2e8, help="likewise; 0: not measured")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
@@ -25,15 +25,6 @@ MAX_WHOLE = 2**31 - 1
 MAX_NUMBER = 1e12
 
 
-class UnknownKeyError(ValueError):
-    """A section has no option of this name; the message names those that it has."""
-
-    def __init__(self, key: str, known: Iterable[str]) -> None:
-        """`known` are the options of the section."""
-        self.key = key
-        super().__init__(f"unknown key {key!r}{did_you_mean(key, known)}; known: {', '.join(sorted(known))}")
-
-
 class _SafelyParsed(ModelMetaclass):
     """Makes a class of options while no garbage is collected: pydantic parses the class's source for its docstrings."""
 
@@ -45,7 +36,7 @@ class _SafelyParsed(ModelMetaclass):
 class ConfigModel(BaseModel, metaclass=_SafelyParsed):
     """A frozen section of a recipe. Unknown keys are errors, never ignored.
 
-    A field is described by the string below it; `graphmill show` and the JSON Schema print that.
+    A field is described by the string below it; `graphmill show` prints that.
     """
 
     model_config = ConfigDict(
@@ -65,7 +56,8 @@ class ConfigModel(BaseModel, metaclass=_SafelyParsed):
         if isinstance(data, dict):
             for key in data:
                 if key not in cls.model_fields:
-                    raise UnknownKeyError(str(key), cls.model_fields)
+                    near, names = did_you_mean(str(key), cls.model_fields), ", ".join(sorted(cls.model_fields))
+                    raise ValueError(f"unknown key {str(key)!r}{near}; known: {names}")
         return data
 
     @model_validator(mode="after")

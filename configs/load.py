@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from configs import registry
-from configs.base import ComponentConfig, ConfigModel, UnknownKeyError
+from configs.base import ComponentConfig
 from configs.errors import RecipeError, UntrustedCodeError
-from configs.families.training_sections import train_section
 from configs.layout_options import LAYOUT
 from configs.matching import did_you_mean
-from configs.reading.descriptions import subject
 from configs.reading.yaml_reader import MAX_DEPTH, half_character, parse_yaml, read_yaml
 from configs.schema import Recipe
 from configs.source_files import DATA_SET_FILES
@@ -34,6 +30,8 @@ COMPONENT_PATHS: dict[tuple[str, ...], registry.Registry] = {
     if components is not registry.TRANSFORMS  # a recipe lists any number of them
 }
 
+_SUBJECTS = {("dataset",), ("dataset", "name"), ("model",), ("model", "name")}
+"""What a recipe's description is about."""
 _MAX_SHOWN = 200
 _VECTOR_FILES = (".npy", "-ubyte", "-ubyte.gz")
 """Endings of files that hold vectors and nothing else; a table may hold a graph."""
@@ -66,10 +64,7 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
     """Read a recipe and apply `dotted.key=value` overrides.
 
     Relative paths inside a recipe are relative to the current folder. `${NAME}` and `${NAME:-default}` are taken from
-    the environment.
-
-    Raises:
-        RecipeError: naming the file and the key, with a way out.
+    the environment. Raises RecipeError: naming the file and the key, with a way out.
     """
     path = find_recipe(name_or_path)
     data = read_yaml(path)
@@ -81,8 +76,7 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
 def load_own_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
     """Read a recipe that a person names on the command line: the file of a model that it names is theirs, and may run.
 
-    Raises:
-        RecipeError: as `load_recipe`.
+    Raises RecipeError: as `load_recipe`.
     """
     with own_files():
         return load_recipe(name_or_path, overrides)
@@ -91,15 +85,13 @@ def load_own_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
 def build_recipe(data: dict[str, Any], overrides: Sequence[str] = (), source: str = "recipe") -> Recipe:
     """Check a recipe given as plain values; `source` is named in messages. Raises RecipeError.
 
-    Overrides that put other data in place, or another model than the description names, take it away with them.
+    Overrides that put other data or another model in place take the description away with them.
     """
     parsed = [_parse_override(text) for text in overrides]
-    places = {keys for keys, _ in parsed}
-    described = subject(data, places)
     files = {keys[:-1]: value for keys, value in parsed if keys[-1] == "file"}
     # Component names first: they decide which options exist.
     for keys, value in sorted(parsed, key=lambda item: item[0][-1] != "name" and item[0] not in COMPONENT_PATHS):
-        if keys == ("dataset",) and isinstance(value, str) and _is_file_name(value):
+        if keys == ("dataset",) and isinstance(value, str) and ("." in value or "/" in value):
             data["dataset"] = file_data(value, data)
         elif keys[-1] == "name" and keys[:-1] in COMPONENT_PATHS:
             _switch_component(data, keys[:-1], str(value), files.get(keys[:-1]))
@@ -107,7 +99,8 @@ def build_recipe(data: dict[str, Any], overrides: Sequence[str] = (), source: st
             _switch_component(data, keys, value, files.get(keys))
         else:
             _set(data, keys, value)
-    if ("description",) not in places and subject(data, places) != described:
+    changed = {keys for keys, _ in parsed}
+    if ("description",) not in changed and changed & _SUBJECTS:
         data.pop("description", None)
     _check_values(data, (), source)
     try:
@@ -117,12 +110,7 @@ def build_recipe(data: dict[str, Any], overrides: Sequence[str] = (), source: st
             cause = item.get("ctx", {}).get("error")
             if isinstance(cause, UntrustedCodeError):  # says all by itself, and is told from mistakes
                 raise cause from None
-        mistakes = flatten_errors(error, explain=partial(_with_right_place, data))
-        raise RecipeError(f"{source}: {_one_line(mistakes)}") from error
-
-
-def _is_file_name(text: str) -> bool:
-    return "." in text or "/" in text
+        raise RecipeError(f"{source}: {_one_line(flatten_errors(error))}") from error
 
 
 def file_data(path: str, data: dict[str, Any]) -> dict[str, Any]:
@@ -139,10 +127,10 @@ def file_data(path: str, data: dict[str, Any]) -> dict[str, Any]:
     if ending in DATA_SET_FILES:
         kind, option = DATA_SET_FILES[ending]
         return {"name": kind, option: path}
-    found = edge_list(path)
+    edges = edge_list(path)
     if is_layout:
-        return {key: value for key, value in found.items() if key not in ("metric", "split")} | {"task": LAYOUT}
-    return found
+        return {key: value for key, value in edges.items() if key not in ("metric", "split")} | {"task": LAYOUT}
+    return edges
 
 
 def edge_list(path: str) -> dict[str, Any]:
@@ -164,8 +152,7 @@ def _title(path: str, usual: str) -> str:
 def stored_options(components: registry.Registry, value: Any, copy: Path, source: str) -> ComponentConfig:
     """Return a component's options as a stored model has them; `copy` as `Registry.config` takes it.
 
-    Raises:
-        RecipeError: beside what that raises, what this installation, or this version, has against them.
+    Raises RecipeError: beside what that raises, what this installation, or this version, has against them.
     """
     try:
         return components.config(value, copy)
@@ -177,48 +164,15 @@ def _one_line(mistakes: Iterable[tuple[tuple[Any, ...], str]]) -> str:
     return "; ".join(": ".join(filter(None, [".".join(map(str, place)), text])) for place, text in mistakes)
 
 
-def _with_right_place(data: dict[str, Any], error: BaseException) -> str:
-    """Return an error's text; for an option in the wrong section, where it belongs."""
-    if not isinstance(error, UnknownKeyError) or not (places := _places_of(error.key, data)):
-        return str(error)
-    top = " at the recipe's top level" if places == [error.key] else ""
-    return f"unknown key {error.key!r}; it is {' or '.join(places)}{top}"
-
-
-def _places_of(key: str, data: dict[str, Any]) -> list[str]:
-    if key in Recipe.model_fields:
-        return [key]
-    sections = [(name, field.annotation) for name, field in Recipe.model_fields.items()]
-    found = [(name, kind) for name, kind in sections if isinstance(kind, type) and issubclass(kind, ConfigModel)]
-    model = data.get("model")
-    named = model.get("name") if isinstance(model, dict) else model
-    with contextlib.suppress(RecipeError):  # as below
-        found = [(name, kind) for name, kind in found if name != "train"]
-        found.append(("train", train_section(registry.MODELS.config_class(str(named)))))
-    for path, components in COMPONENT_PATHS.items():
-        value: Any = data
-        for name in path:
-            value = value.get(name) if isinstance(value, dict) else None
-        named = value.get("name") if isinstance(value, dict) else value
-        with contextlib.suppress(RecipeError):  # the component itself is a mistake, which is told too
-            found.append((".".join(path), components.config_class(str(named or components.default))))
-    return [f"{place}.{key}" for place, kind in found if key in kind.model_fields]
-
-
-def flatten_errors(
-    error: ValidationError, prefix: tuple[int | str, ...] = (), explain: Callable[[BaseException], str] = str
-) -> Iterator[tuple[tuple[Any, ...], str]]:
-    """Yield (location, message) for each mistake, those inside components included.
-
-    `explain` makes the message of an error that a validator of ours raised.
-    """
+def flatten_errors(error: ValidationError, prefix: tuple[int | str, ...] = ()) -> Iterator[tuple[tuple[Any, ...], str]]:
+    """Yield (location, message) for each mistake, those inside components included."""
     for item in error.errors(include_url=False):
         cause = item.get("ctx", {}).get("error")
         location = prefix + item["loc"]
         if isinstance(cause, ValidationError):
-            yield from flatten_errors(cause, location, explain)
+            yield from flatten_errors(cause, location)
         elif cause is not None:
-            yield location, explain(cause)
+            yield location, str(cause)
         elif item["type"] == "missing":
             yield location, "is missing"
         elif _is_nan(item["input"]):
@@ -244,8 +198,7 @@ def dump_recipe(recipe: Recipe) -> dict[str, Any]:
 def _check_values(value: Any, at: tuple[Any, ...], source: str) -> None:
     """Refuse what YAML could not bring, but JSON, the environment, a command line or another program may.
 
-    Raises:
-        RecipeError: half of a character, naming the key, or more than MAX_DEPTH levels.
+    Raises RecipeError: half of a character, naming the key, or more than MAX_DEPTH levels.
     """
     if len(at) > MAX_DEPTH:
         raise RecipeError(f"{source}: {at[0]}: more than {MAX_DEPTH} levels")

@@ -26,10 +26,8 @@ _FORMS = "a year, 2023-06, 2023-06-30, 2023-06-30T12:00:00+00:00 or a whole numb
 def normalise_as_of(value: object) -> str:
     """Return a moment (a text, or what YAML makes of one: int, date, datetime) as it is kept: one text for each.
 
-    Time stamps are in UTC, to the second; without an offset they are UTC already.
-
-    Raises:
-        ValueError: it is none of these, or there is no such day.
+    Time stamps are in UTC, to the second; without an offset they are UTC already. Raises ValueError: it is none of
+    these, or there is no such day.
     """
     if isinstance(value, datetime.datetime):
         return _stamp(value)
@@ -56,10 +54,8 @@ def normalise_as_of(value: object) -> str:
 def last_time(as_of: str, unit: TimeUnit) -> int:
     """Return the last time that has come by a moment (`normalise_as_of`), in `unit`: what is not later exists.
 
-    Years are taken whole: the year of the moment counts.
-
-    Raises:
-        RecipeError: the moment is a date, and the data's times are numbers of no known unit.
+    Years are taken whole: the year of the moment counts. Raises RecipeError: the moment is a date, and the data's times
+    are numbers of no known unit.
     """
     if _is_number(as_of) and (unit in ("number", "years") or not _YEAR.fullmatch(as_of)):
         return int(as_of)

@@ -16,7 +16,7 @@ from pydantic import (
 
 from configs import registry
 from configs.base import ConfigModel, FloatTuple, StrTuple
-from configs.families.training_sections import train_section
+from configs.families.row_training import train_section
 from configs.layout_options import LAYOUT, LayoutOptions, NeighborsConfig
 from configs.moments import normalise_as_of
 from configs.training import TrainBase, TrainConfig
@@ -81,15 +81,13 @@ class PreprocessConfig(ConfigModel):
     """Feature transforms in order, each fitted on the training split only (`graphmill transforms`)."""
     feature_dtype: Literal["float32", "float16"] = "float32"
     """How features are stored; float16 halves disk and memory, models compute in float32."""
-    runner: Literal["process", "thread", "dask", "ray"] = "process"
-    """Prefect task runner over shards; dask and ray are optional extras for many machines."""
     workers: int = Field(default=0, ge=0, le=4096)
     """Processes over shards; 0: one a core."""
     neighbors: NeighborsConfig | None = None
     """Edges between nearest neighbours, by nodes' features as the transforms leave them; for data without edges. null:
     none; the data set `vectors` has them."""
 
-    runtime_fields: ClassVar[frozenset[str]] = frozenset({"runner", "workers"})
+    runtime_fields: ClassVar[frozenset[str]] = frozenset({"workers"})
 
     @model_validator(mode="after")
     def _neighbors_go_both_ways(self) -> PreprocessConfig:

@@ -1,7 +1,7 @@
 """The section `train`: what every training reads, and what those by gradients of batches do.
 
-A model's `Config` says its family, and `training_sections.py` has the family's section. Options that a family does not
-read do not exist in its recipes.
+A model's `Config` says its family, and `families.row_training.SECTIONS` has the family's section. Options that a
+family does not read do not exist in its recipes.
 """
 
 from __future__ import annotations
@@ -171,21 +171,18 @@ class _GradientOptions(ConfigModel):
     """How ranks share the work (`graphmill strategies`)."""
     self_training: SelfTrainingConfig | None = None
     """Train again on confident predictions for unlabelled nodes; null: once."""
-    precision: Literal["float32", "tf32", "bfloat16", "float16"] = "float32"
+    precision: Literal["float32", "tf32", "bfloat16"] = "float32"
     """What layers compute and store in; weights stay float32. tf32 stores float32, and products take factors of 10
-    bits; it needs a GPU, as float16 does, which scales its gradients."""
+    bits; it needs a GPU."""
     deterministic: bool = True
     """Have torch take algorithms that give the same bits each time, also after an interruption; false: the fastest, on
     GPUs with sums in any order. There cuSPARSE, which `kernels=auto` takes, may still round otherwise each time."""
     sampling: Literal["cpu", "device"] = "cpu"
-    """Where neighbours are sampled and their features gathered: by the CPU's threads, or on the GPU, with the graph in
-    its memory and the features too, as many as fit (the same batches; not yet run on a GPU)."""
+    """Where neighbours are sampled and their features gathered: by the CPU's threads, or on the GPU, with graph
+    and features in its memory (the same batches; not yet run on a GPU)."""
     kernels: Literal["auto", "torch", "triton"] = "auto"
     """What passes messages on a GPU: torch's functions, or fused kernels in Triton; auto: torch's, as long as the
     others have not run on a GPU. CPUs have kernels of their own."""
-    cuda_graph: bool = False
-    """With sampling=device: record all that a step launches on the GPU once, and replay it; batches are padded to the
-    room of the largest (graphsage without max, gcn; not yet run on a GPU)."""
     share_gpu: bool = False
     """Let several ranks of a machine compute on one GPU, and exchange gradients through CPU memory (gloo): to try
     several ranks where there is one GPU. It is slower than one rank."""
@@ -210,19 +207,6 @@ class TrainConfig(TrainBase, _GradientOptions):
         "share_gpu",
         "sampling",
     }
-
-    @model_validator(mode="after")
-    def _graph_holds_the_step(self) -> TrainConfig:
-        wanted = {
-            "sampling=device": self.sampling == "device",
-            "accumulate_steps=1": self.accumulate_steps == 1,
-            "num_ranks=1 and num_machines=1": self.num_ranks * self.num_machines == 1,
-            "precision=float32, tf32 or bfloat16": self.precision != "float16",
-        }
-        missing = [option for option, holds in wanted.items() if not holds]
-        if self.cuda_graph and missing:
-            raise ValueError(f"cuda_graph=true needs {', '.join(missing)}; set that, or cuda_graph=false")
-        return self
 
     @model_validator(mode="after")
     def _threads_have_work(self) -> TrainConfig:
@@ -264,7 +248,7 @@ class RelationalTrainConfig(TrainConfig):
 
     @model_validator(mode="after")
     def _only_what_samples_rows_by_their_moments(self) -> RelationalTrainConfig:
-        others = {"self_training": None, "sampling": "cpu", "cuda_graph": False}
+        others = {"self_training": None, "sampling": "cpu"}
         changed = [name for name, off in others.items() if getattr(self, name) != off]
         if changed:
             wanted = others[changed[0]]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from configs.base import ComponentConfig, ConfigModel
-from configs.families.training_sections import SECTIONS, train_section
+from configs.families.row_training import SECTIONS, train_section
 from configs.load import shipped_recipes
 from configs.registry import MODELS, REGISTRIES, Registry
 from configs.schema import Recipe

@@ -56,15 +56,15 @@ _PANELS = {
 }
 for panel, groups in _PANELS.items():
     for group in groups:
-        for known in group.app.registered_commands:
-            known.rich_help_panel = panel
+        for command in group.app.registered_commands:
+            command.rich_help_panel = panel
         app.add_typer(group.app)
 app.add_typer(backfill_cli.app, name="backfill", rich_help_panel="Services and schedules")
 app.add_typer(notifications_cli.app, name="notify", rich_help_panel="Services and schedules")
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(asked: bool) -> None:
+    if asked:
         from importlib.metadata import version
 
         print(f"graphmill {version('graphmill')}")
@@ -97,7 +97,8 @@ def main() -> None:
     except (SystemExit, KeyboardInterrupt) as error:
         _exit(130 if isinstance(error, KeyboardInterrupt) else error.code)
     except BaseException as error:
-        _exit(130 if _is_interrupt(error) else _report(error))
+        of_pydantic = isinstance(error, ValueError) and "KeyboardInterrupt" in str(error)  # what it makes of Ctrl-C
+        _exit(130 if of_pydantic else _report(error))
 
 
 def _named_home(words: list[str]) -> str | None:
@@ -115,11 +116,6 @@ def _open_closed_streams() -> None:
             opened = os.open(os.devnull, os.O_RDWR)
             os.set_inheritable(opened, True)
             setattr(sys, name, os.fdopen(opened, "w" if number else "r"))
-
-
-def _is_interrupt(error: BaseException) -> bool:
-    """Whether an error is what pydantic makes of Ctrl-C while it writes."""
-    return isinstance(error, ValueError) and "KeyboardInterrupt" in str(error)
 
 
 def _exit(code: Any) -> None:
@@ -161,12 +157,9 @@ def _report(error: BaseException) -> int:
     if trouble is not None:
         print(f"error: {trouble}", file=sys.stderr)
         return 1
-    hint = (
-        ""
-        if global_options.debug
-        else "\n(graphmill --debug ... shows where; please report it, this should not happen)"
-    )
-    print(f"error: {type(error).__name__}: {error}{hint}", file=sys.stderr)
+    print(f"error: {type(error).__name__}: {error}", file=sys.stderr)
+    if not global_options.debug:
+        print("(graphmill --debug ... shows where; please report it, this should not happen)", file=sys.stderr)
     return 1
 
 

@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from models.block import Batch, Inputs
+from models.block import Batch
 from models.configs import ModelConfig as ModelConfig  # models of users take it from here
 from models.facts import GraphFacts
 from models.layers.encoders import NodeEncoder
@@ -157,29 +157,12 @@ class GraphModel(nn.Module):
         """
         return False
 
-    @property
-    def convolves_padded(self) -> bool:
-        """Whether convolutions leave rows and edges alone that are not there (`Block.num_there`)."""
-        return False
-
-    def why_not_padded(self) -> str | None:
-        """Return why the model cannot compute over rows that are not there; None: it can, on numeric features."""
-        config = self.config
-        if not self.convolves_padded:
-            return f"model.name={config.name} with these options computes over whole batches only"
-        if not self.encoder.reads_numbers_only:
-            return "the model reads more of nodes than numeric features"
-        if config.norm == "batch" and (config.norm_first or config.feed_forward):
-            return "model.norm=batch counts all rows in model.norm_first and model.feed_forward"
-        return None
-
     # ---- what loaders and inference read
 
     @property
     def vector_dim(self) -> int:
         """Columns of `represent`'s result."""
-        widths = [int(layer.out_dim) for layer in self.layers]  # type: ignore[arg-type]
-        return sum(widths) if self.config.jumping == "cat" else widths[-1]
+        return int(self.layers[-1].out_dim)  # type: ignore[arg-type]
 
     @property
     def head_dim(self) -> int:
@@ -193,7 +176,7 @@ class GraphModel(nn.Module):
 
     @property
     def is_layered(self) -> bool:
-        """Whether `represent` is the layers, one after the other, each for all nodes, and `collect`."""
+        """Whether `represent` is the layers, one after the other, each for all nodes."""
         return type(self).represent is GraphModel.represent
 
     def forward(self, batch: Batch) -> Tensor:
@@ -201,25 +184,8 @@ class GraphModel(nn.Module):
 
         Those of a regression are in the labels' units.
         """
-        if self.config.label_iterations:
-            batch = self.with_guesses(batch)
         scores: Tensor = self.head(self.finish(self.represent(batch)), batch)
         return self._in_label_units(scores)
-
-    def with_guesses(self, batch: Batch) -> Batch:
-        """Return the batch with what the model itself predicts of all its nodes, after `label_iterations` runs."""
-        for _ in range(self.config.label_iterations):
-            with torch.no_grad():
-                guess = self.guess(self.represent(batch), batch.inputs)
-            assert len(guess) == len(batch.inputs.node_ids), "label_iterations wants batches whose nodes stay"
-            batch = replace(batch, inputs=replace(batch.inputs, guess=guess))
-        return batch
-
-    def guess(self, vectors: Tensor, inputs: Inputs) -> Tensor:
-        """Return the chances of each class, float32 (n, out_dim), from nodes' vectors (n, vector_dim)."""
-        assert inputs.label is not None, "the loader gave no labels to a model with label_reuse"
-        scores = self.score(vectors).float()
-        return scores.sigmoid() if inputs.label.is_floating_point() else scores.softmax(1)
 
     def represent(self, batch: Batch) -> Tensor:
         """Return the last block's destinations as vectors: (num_dst, vector_dim).
@@ -229,14 +195,9 @@ class GraphModel(nn.Module):
         x: Tensor = self.encoder(batch.inputs)
         if not batch.blocks:
             return x
-        num_final = batch.blocks[-1].num_dst
-        collected: Tensor | None = None
         for number, layer in enumerate(self.layers):
             x = layer(batch.block(number), x)
-            final = x if len(x) == num_final else x[:num_final]  # a slice costs a backward
-            collected = self.collect(collected, final)
-        assert collected is not None
-        return collected
+        return x
 
     def score(self, *vectors: Tensor) -> Tensor:
         """Return scores from vectors: of nodes (n, vector_dim) -> (n, out_dim), or of both ends of pairs -> (n,)."""
@@ -269,11 +230,3 @@ class GraphModel(nn.Module):
     def _in_label_units(self, scores: Tensor) -> Tensor:
         # In float32: what bfloat16 has of a mean of 151 ends before the point.
         return scores.float() * self.label_scale + self.label_mean if self.facts.label_scale else scores
-
-    def collect(self, collected: Tensor | None, x: Tensor) -> Tensor:
-        """Combine the outputs of the layers so far with those of the next one."""
-        if collected is None or self.config.jumping == "none":
-            return x
-        if self.config.jumping == "cat":
-            return torch.cat([collected, x], 1)
-        return collected + x if self.config.jumping == "sum" else torch.maximum(collected, x)

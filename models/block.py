@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -42,10 +41,7 @@ class Movable:
         """Return a copy on `device` (asynchronously from pinned memory), or this very object if it is there already."""
         if device.type == "cpu":
             return self
-        moved = self._map(Mover(lambda tensor: tensor.to(device, non_blocking=True)))
-        if device.type == "cuda" and moved is not self:
-            _keep_until_copied(self, device)
-        return moved
+        return self._map(Mover(lambda tensor: tensor.to(device, non_blocking=True)))
 
     def pin_memory(self: T) -> T:
         """Return a copy in page-locked memory, from which a GPU reads without waiting; what lies there stays."""
@@ -91,25 +87,6 @@ def _matrix_of(tensor: Tensor) -> Tensor | None:
     return whole.view(tensor.dtype)
 
 
-_in_flight: deque[tuple[Any, Any]] = deque()
-"""Events, and what is copied until they have come to pass."""
-
-
-def _keep_until_copied(source: Any, device: torch.device, cuda: Any = torch.cuda) -> None:
-    """Hold what a GPU may still be copying from: memory that is let go of is written over (`kernels.memory`)."""
-    event = cuda.Event()
-    event.record(cuda.current_stream(device))
-    _in_flight.append((event, source))
-    while _in_flight:
-        try:
-            first = _in_flight.popleft()
-        except IndexError:  # another thread was faster
-            break
-        if not first[0].query():
-            _in_flight.appendleft(first)
-            break
-
-
 @dataclass
 class Block(Movable):
     """Edges from source nodes to destination nodes; the destinations are the first sources.
@@ -141,9 +118,6 @@ class Block(Movable):
     """
     num_drawn: int | None = None
     """How many edges the mean is of, where the CPU knows that: counting them on a GPU would wait for it."""
-    num_there: Tensor | None = None
-    """int64 (1,): how many destinations there are, where the arrays have room for more: rows and edges behind them mean
-    nothing, `indices` holds num_src there, and the CPU knows neither number. None: all are there."""
     symmetric: bool = False
     """Whether each edge comes with its reverse, which saves the transpose."""
     adjacency: Adjacency = field(init=False, repr=False, compare=False)
@@ -152,10 +126,7 @@ class Block(Movable):
     """What `cached` keeps; a copy on another device starts anew."""
 
     def __post_init__(self) -> None:
-        is_padded = self.num_there is not None
-        self.adjacency = Adjacency(
-            self.indptr, self.indices, self.num_src, symmetric=self.symmetric, is_padded=is_padded
-        )
+        self.adjacency = Adjacency(self.indptr, self.indices, self.num_src, symmetric=self.symmetric)
 
     def cached(self, name: str, make: Callable[[], V]) -> V:
         """Return what `make` returns, called the first time only: for what layers derive from a block's edges."""
@@ -229,8 +200,6 @@ class Inputs(Movable):
     """int64 (n,): known labels that a model may read, -1 where there is none (label reuse)."""
     node_type: Tensor | None = None
     """int64 (n,): type of each node, on heterogeneous graphs."""
-    guess: Tensor | None = None
-    """float32 (n, C): chances that the model itself gave to classes, read where no label is known (label reuse)."""
     node_type_counts: tuple[int, ...] | None = None
     """Nodes of types 0, 1, ..., where they were counted on the CPU."""
 

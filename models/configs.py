@@ -44,8 +44,6 @@ class ModelConfig(ComponentConfig):
     """Linear maps after each convolution, dropout and activation before the last one."""
     residual: bool = False
     """Add a layer's input to its output (through a linear map where their widths differ)."""
-    jumping: Literal["none", "sum", "max", "cat"] = "none"
-    """Jumping knowledge: combine the outputs of all layers instead of taking the last."""
     head: Literal["linear", "none"] = "linear"
     """Node tasks: a linear map from the last layer to the scores, or none: the last convolution makes the scores."""
     embedding_dim: int | None = Field(default=None, ge=1, le=65_536)
@@ -54,9 +52,6 @@ class ModelConfig(ComponentConfig):
     """Weigh messages by the edges' weights."""
     label_reuse: bool = False
     """Node tasks: known training labels of other nodes as further inputs (https://arxiv.org/abs/2103.13355)."""
-    label_iterations: int = Field(default=0, ge=0, le=16)
-    """label_reuse: how often the model runs again with what it predicted itself as the labels that are not known;
-    gradients are those of the last run. For batches whose nodes stay from layer to layer."""
     decoder: Literal["mlp", "dot"] | None = None
     """Link tasks: score a pair by an MLP on the product of its ends, or by their dot product; null: mlp."""
     decoder_layers: int | None = Field(default=None, ge=1, le=1000)
@@ -68,14 +63,9 @@ class ModelConfig(ComponentConfig):
         """Refuse options that do nothing, or nothing sound, beside others. Raises RecipeError with the way out."""
         if self.decoder == "dot" and self.decoder_layers is not None:
             raise RecipeError("model.decoder_layers does nothing with decoder=dot; remove it or take decoder=mlp")
-        if self.label_iterations and not self.label_reuse:
-            raise RecipeError("model.label_iterations is for model.label_reuse=true; set that or remove it")
-        first = {"residual": False, "jumping": "none", "head": "linear"} if self.norm_first else {}
-        bare = {"jumping": "none"} if self.head == "none" else {}
-        for owner, alone in (("norm_first", first), ("head=none", bare)):
-            for name, value in alone.items():
-                if getattr(self, name) != value:
-                    raise RecipeError(f"model.{name} cannot be used with model.{owner}; remove one of them")
+        for name, usual in (("residual", False), ("head", "linear")):
+            if self.norm_first and getattr(self, name) != usual:
+                raise RecipeError(f"model.{name} cannot be used with model.norm_first; remove one of them")
 
     def check_facts(self, facts: GraphFacts, *, weighs_edges: bool) -> None:
         """Refuse options that mean nothing for a task or a graph. Raises RecipeError with the way out."""
@@ -165,9 +155,6 @@ class GatConfig(AttentionConfig):
 class Gatv2Config(AttentionConfig):
     """GATv2: attention that ranks neighbours differently for each node."""
 
-    share_weights: bool = False
-    """One linear map for both ends of an edge."""
-
 
 @MODELS.options("deepgcn", "gnn.deepgcn")
 class DeepConfig(ModelConfig):
@@ -219,10 +206,8 @@ class DeepConfig(ModelConfig):
 class RgcnConfig(ModelConfig):
     """R-GCN: a map for each relation, and for each node type's features; for graphs with several types of them."""
 
-    num_bases: int | None = Field(default=None, ge=1)
+    num_bases: int | None = Field(default=None, ge=1, le=65_536)
     """Maps of relations are combinations of so many; null: each relation has its own."""
-    embed_nodes: bool = False
-    """Learn a vector for each node beside its features: for types of nodes that have none, which share one else."""
 
 
 @MODELS.options("mlp", "gnn.mlp")
@@ -245,8 +230,3 @@ class SgcConfig(ModelConfig):
 @MODELS.options("sign", "gnn.sign")
 class SignConfig(ModelConfig):
     """SIGN: an MLP on features propagated 0 to num_layers times; made for the precomputed loader."""
-
-    hop_layers: int = Field(default=1, ge=1, le=1000)
-    """Layers of each hop's own MLP."""
-    mix_layers: int = Field(default=1, ge=1, le=1000)
-    """Layers of the MLP on all hops together."""

@@ -35,25 +35,20 @@ def binary_cross_entropy(scores: Tensor, target: Tensor, class_weight: Tensor | 
 
     `class_weight` (T, 2): that of a label is multiplied by its column's weight of 0 or of 1.
     """
-    return _over_known(F.binary_cross_entropy_with_logits, scores, target, class_weight)
-
-
-def label_weight(target: Tensor, class_weight: Tensor) -> Tensor:
-    """Return the weight of each label, (n, T); `class_weight` (T, 2)."""
-    return torch.where(target > 0.5, class_weight[:, 1], class_weight[:, 0])
+    return _over_labels(F.binary_cross_entropy_with_logits, scores, target, class_weight)
 
 
 def squared_error(scores: Tensor, target: Tensor) -> Tensor:
     """Mean squared error over the labels that exist: scores and target (n, T)."""
-    return _over_known(F.mse_loss, scores, target)
+    return _over_labels(F.mse_loss, scores, target)
 
 
-def _over_known(loss: Loss, scores: Tensor, target: Tensor, class_weight: Tensor | None = None) -> Tensor:
-    known = ~torch.isnan(target)
-    losses = loss(scores, torch.where(known, target, 0.0), reduction="none")
+def _over_labels(loss: Loss, scores: Tensor, target: Tensor, class_weight: Tensor | None = None) -> Tensor:
+    is_labelled = ~torch.isnan(target)
+    losses = loss(scores, torch.where(is_labelled, target, 0.0), reduction="none")
     if class_weight is not None:
-        losses = losses * label_weight(target, class_weight)
-    return torch.where(known, losses, 0.0).sum() / known.sum().clamp(min=1)
+        losses = losses * torch.where(target > 0.5, class_weight[:, 1], class_weight[:, 0])
+    return torch.where(is_labelled, losses, 0.0).sum() / is_labelled.sum().clamp(min=1)
 
 
 def link_loss(scores: Tensor, target: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from typing import Any
 from configs.errors import RecipeError, StageError
 from configs.schema import Recipe
 from tasks.processes.memory import available_bytes
-from tasks.storage.array_names import is_of_type
+from tasks.storage.graph_store import is_of_type
 from tasks.storage.manifests import DatasetManifest, GraphManifest
 
 # An interpreter with torch, numba and pyarrow, before any data.

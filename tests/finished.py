@@ -16,7 +16,8 @@ from tasks.ingest.writer import DatasetWriter
 from tasks.stage import Parent
 from tasks.storage.artifacts import describe_files
 from tasks.storage.graph_facts import graph_facts
-from tasks.storage.manifests import DatasetManifest, NodeType, RunResult
+from tasks.storage.manifests import DatasetManifest, NodeType
+from tasks.storage.outcomes import RunResult
 from tasks.train.state.checkpoint import best_state, save_atomic
 from tests.support import COMMON
 

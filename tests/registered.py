@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from configs.families.training_sections import train_section
+from configs.families.row_training import train_section
 from configs.registry import MODELS, STRATEGIES, Registry
 
 

@@ -18,7 +18,8 @@ from tasks.apply.run import OutputRequest
 from tasks.storage.artifacts import ArtifactStore, write_atomic
 from tasks.storage.file_names import MAX_BYTES, beside, file_name, inner_path, is_file_name, joined_name
 from tasks.storage.home import Home
-from tasks.storage.manifests import ArrayEntry, DatasetManifest, EvalReport, PublishManifest, RunResult
+from tasks.storage.manifests import ArrayEntry, DatasetManifest
+from tasks.storage.outcomes import EvalReport, PublishManifest, RunResult
 from tests.flows.conftest import ROOT
 from tests.path_joins import Join, find_in, find_joins
 
@@ -232,7 +233,6 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/storage/home_files/source_digests.py: folder / name",
         "tasks/train/ranks/launch.py: job.work / name",
         "tasks/train/ranks/join.py: path.parent / self.result",
-        "tasks/train/embeddings/shards.py: work.glob(f'{name}-*.tables')",
     ],
     "numbers": [
         "flows/commands/installation/clean.py: Path(f'/proc/{owner}')",
@@ -241,7 +241,6 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/processes/memory.py: Path(f'/proc/{pid}/status')",
         "tasks/processes/children.py: Path(f'/proc/{pid}/task/{pid}/children')",
         "tasks/partition/machines.py: context.scratch / f'machine-{m}.npy'",
-        "tasks/train/embeddings/shards.py: work / f'{name}-{number}.tables'",
         "tasks/train/ranks/join.py: logs / f'launch-{job.train.machine_rank}.log'",
         "tasks/train/gradients/engine.py: job.work / f'part-{ranks.rank}'",
         "tasks/leak_check/changed_tables.py: context.work / f'table-{number}'",

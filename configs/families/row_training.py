@@ -1,4 +1,4 @@
-"""The section `train` of models that are rows: of nodes, of knowledge graphs, of relations, of layouts."""
+"""The sections `train` of models that are rows: of nodes, knowledge graphs, relations, layouts; `SECTIONS` has all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from configs.base import ComponentConfig, ConfigModel
 from configs.layout_options import LAYOUT
-from configs.training import TrainBase
+from configs.training import RelationalTrainConfig, TrainBase, TrainConfig
 from configs.values.sections import (
     LoaderSection,
     ScheduleSection,
@@ -112,7 +112,10 @@ class KnowledgeTrainConfig(TrainBase, _KnowledgeOptions, _UsualComponents):
                 f"loss={self.loss.name} compares with drawn entities, and loader={self.loader.name} draws none; take "
                 "loss=softmax or loss=logistic, or loader=triples"
             )
-        unused = [name for name in getattr(self.loss, "of_drawn", ()) if _is_changed(self.loss, name)]
+        usual = type(self.loss).model_fields
+        unused = [
+            name for name in getattr(self.loss, "of_drawn", ()) if getattr(self.loss, name) != usual[name].default
+        ]
         if against_all and unused:
             raise ValueError(
                 f"loss={self.loss.name}: {' and '.join(unused)} weigh drawn entities, and loader={self.loader.name} "
@@ -176,9 +179,9 @@ class _LayoutOptions(ConfigModel):
     """Peak learning rate; null: the model's usual one (`graphmill models NAME`)."""
     schedule: ScheduleSection = Field(default="linear", validate_default=True)
     """How the learning rate moves (`graphmill schedules`)."""
-    start: Literal["auto", "pca", "pivots", "spectral", "random"] = "auto"
-    """Where points begin: pca: at the first components of their vectors; pivots: by distances in edges to some nodes;
-    spectral: at what changes least along edges. auto: pca where neighbours of vectors are the edges, else pivots."""
+    start: Literal["auto", "pca", "pivots", "random"] = "auto"
+    """Where points begin: pca: at the first components of their vectors; pivots: by distances in edges to some nodes.
+    auto: pca where neighbours of vectors are the edges, else pivots."""
     strategy: StrategySection = Field(default="block_grid", validate_default=True)
     """How workers share the points (`graphmill strategies`)."""
 
@@ -207,5 +210,19 @@ class FactorTrainConfig(TrainBase):
         return self
 
 
-def _is_changed(options: ComponentConfig, name: str) -> bool:
-    return bool(getattr(options, name) != type(options).model_fields[name].default)
+_SECTIONS: tuple[type[TrainBase], ...] = (
+    TrainConfig,
+    RelationalTrainConfig,
+    TableTrainConfig,
+    KnowledgeTrainConfig,
+    MultiplexTrainConfig,
+    FactorTrainConfig,
+    LayoutTrainConfig,
+)
+SECTIONS = {section.family: section for section in _SECTIONS}
+"""The section `train` of each family."""
+
+
+def train_section(model: type[ComponentConfig]) -> type[TrainBase]:
+    """Return the section `train` of the recipes of a model, given by its `Config`."""
+    return SECTIONS[getattr(model, "family", TrainConfig.family)]

@@ -64,8 +64,7 @@ def half_character(text: str) -> str | None:
 def read_yaml(path: Path) -> Any:
     """Return the values in a YAML file.
 
-    Raises:
-        RecipeError: it cannot be opened, is too large, or is not YAML that `parse_yaml` takes.
+    Raises RecipeError: it cannot be opened, is too large, or is not YAML that `parse_yaml` takes.
     """
     try:
         with path.open("rb") as file:
@@ -87,9 +86,8 @@ def read_yaml(path: Path) -> Any:
 def parse_yaml(text: str, source: str) -> Any:
     """Return the values in a YAML text; `source` is named in messages.
 
-    Raises:
-        RecipeError: it is not YAML, names a key twice, holds itself or half of a character, is nested deeper than
-            MAX_DEPTH, or stands for more than MAX_VALUES values.
+    Raises RecipeError: it is not YAML, names a key twice, holds itself or half of a character, is nested deeper than
+    MAX_DEPTH, or stands for more than MAX_VALUES values.
     """
     if len(text) > MAX_BYTES:
         raise RecipeError(f"{source}: more than {MAX_BYTES:,} characters")

@@ -23,7 +23,7 @@ from flows.pipeline.shards import make_map_shards
 from flows.pipeline.vectors import make_vectors
 from flows.records.run_record import earlier_failure, recorded
 from flows.records.use_options import UseOptions
-from flows.terminal.progress import RunListener, current_reporter
+from flows.terminal.progress import REPORTER, RunListener
 from tasks.apply.run import OutputKind
 from tasks.calls import StageRecord, call_stage, find_stage
 from tasks.prefect_tasks import TASKS
@@ -91,9 +91,11 @@ def use_model(
 class FlowUse(ModelUse):
     """A use whose stages are Prefect's tasks."""
 
+    listener: RunListener
+
     def make_listener(self) -> RunListener:
         """Return one that Prefect's log and progress hear too."""
-        return RunListener(current_reporter())
+        return RunListener(REPORTER.get())
 
     def stage(self, name: str, recipe: Recipe, parents: dict[str, str]) -> StageRecord:
         """Run a stage, or find what it made; before it, make the vectors of registered models that it is to read."""

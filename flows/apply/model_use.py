@@ -23,7 +23,7 @@ from flows.pipeline.watched_data import DataWatch
 from flows.records.parameters import requested_overrides
 from flows.records.tables import stage_text
 from flows.terminal.console import format_bytes, format_seconds
-from flows.terminal.progress import ReporterListener, current_reporter
+from flows.terminal.progress import REPORTER, Reporter, RunListener
 from tasks.apply.layers import check_keeps, describe_kept
 from tasks.apply.model.needs import check_options
 from tasks.apply.model.published import Published, model_recipe, read_published
@@ -109,9 +109,9 @@ class ModelUse:
             check_keeps(self.published, self.recipe.train.device)
         check_snapshot(self.recipe)
 
-    def make_listener(self) -> ReporterListener:
+    def make_listener(self) -> Reporter | RunListener:
         """Return who hears how it goes."""
-        return ReporterListener(current_reporter())
+        return REPORTER.get() or Reporter()
 
     def run(self) -> dict[str, Any]:
         """Prepare the data, write what is wanted, and say so."""
@@ -131,10 +131,21 @@ class ModelUse:
                 self.published.export(Path(str(output)), str(self.request.format))
         else:
             with ExitStack() as stack:
-                if self.listener.reporter is not None:
-                    stack.callback(self.listener.reporter.close)
+                stack.callback(self.listener.close)
                 self._prepare()
-                record |= self._write()
+                graph = self.parents()["partition"].manifest
+                self.listener.begin(what)
+                record |= self.score()
+                self.listener.end(what, f"written {record['rows']:,} rows, peak {format_bytes(record['peak_bytes'])}")
+                record["data"] = {
+                    "name": graph.dataset,
+                    "nodes": graph.num_nodes,
+                    "edges": graph.num_edges,
+                    "as_of": self.recipe.snapshot.as_of,
+                    "of_training": graph.digest == self.published.lineage["partition"]["digest"],
+                }
+                plain = {"status", "key", "seconds"}
+                record["stages"] = {name: stage.model_dump(include=plain) for name, stage in self.stages.items()}
                 record["data_warnings"] = self.warnings
         record["seconds"] = round(time.perf_counter() - self.started, 3)
         return record
@@ -157,7 +168,9 @@ class ModelUse:
             if name in ("ingest", "partition"):
                 self._watch_data(name)
             if name == "ingest":
-                recipe = self._adapted_recipe()
+                ingest = self.parents()["ingest"]
+                key = expected_key("preprocess", self.recipe, {"ingest": ingest.manifest.key}, self.home)
+                recipe = self.published.recipe_for(self.recipe, key, DatasetStore(ingest.folder, ingest.manifest))
 
     def _watch_data(self, stage: str) -> None:
         """Compare data with the model's own as far as it is prepared. Raises UserError where the recipe says so."""
@@ -178,11 +191,6 @@ class ModelUse:
             raise NotFoundError
         return StageRecord.of(outcome)
 
-    def _adapted_recipe(self) -> Recipe:
-        ingest = self.parents()["ingest"]
-        key = expected_key("preprocess", self.recipe, {"ingest": ingest.manifest.key}, self.home)
-        return self.published.recipe_for(self.recipe, key, DatasetStore(ingest.folder, ingest.manifest))
-
     def parents(self) -> dict[str, Parent]:
         """Open ingest's artifact, and partition's where there is one."""
         keys = {name: made.key for name, made in self.stages.items()}
@@ -192,24 +200,6 @@ class ModelUse:
     def score(self) -> dict[str, Any]:
         """Write the files; returns what `write_outputs` does."""
         return write_outputs(self.home, self.listener, self.published, self.request, self.recipe, self.parents())
-
-    def _write(self) -> dict[str, Any]:
-        graph, what = self.parents()["partition"].manifest, self.request.what
-        self.listener.begin(what)
-        written = self.score()
-        self.listener.end(what, f"written {written['rows']:,} rows, peak {format_bytes(written['peak_bytes'])}")
-        names = {"status", "key", "seconds"}
-        return {
-            **written,
-            "data": {
-                "name": graph.dataset,
-                "nodes": graph.num_nodes,
-                "edges": graph.num_edges,
-                "as_of": self.recipe.snapshot.as_of,
-                "of_training": graph.digest == self.published.lineage["partition"]["digest"],
-            },
-            "stages": {name: record.model_dump(include=names) for name, record in self.stages.items()},
-        }
 
 
 def without_splits(recipe: Recipe) -> Recipe:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from configs.errors import GraphmillError, RecipeError
@@ -43,29 +43,28 @@ class Planned:
     skip: str = ""
     """Why it is left out."""
 
-    @property
-    def cached(self) -> bool:
-        """Whether all its stages are there."""
-        return bool(self.steps) and all(step.status == "cached" for step in self.steps)
-
 
 def plan(client: Any, home: Home, backfill: Backfill) -> list[Planned]:
     """Check every partition's recipe, and say which run.
 
-    Raises:
-        RecipeError: naming the partition whose recipe or snapshot is not right; nothing was created.
+    Raises RecipeError: naming the partition whose recipe or snapshot is not right; nothing was created.
     """
     deployment = find_deployment(client, backfill.deployment, backfills=True)
     runs = store.runs_of(client, backfill)
-    before = _latest_states(client, deployment) if backfill.reprocess == "failed" else {}
+    tagged = store.tagged_runs(client, [], deployment.id) if backfill.reprocess == "failed" else []
+    before = {store.partition_of(run): state_of(run) for run in tagged}
     place = Home.open(str(deployment.parameters.get("home") or home.root))
     planned = []
     for partition in backfill.partitions():
         recipe = partition_recipe(deployment, partition)
         check_order(backfill, partition, recipe)
         steps = _steps(place, recipe, backfill)
-        item = Planned(partition, recipe, steps, runs.get(partition.name))
-        planned.append(replace(item, skip=_skip_reason(backfill, item, before)))
+        run, state, skip = runs.get(partition.name), before.get(partition.name, ""), ""
+        if run is None and backfill.reprocess == "missing" and all(step.status == "cached" for step in steps):
+            skip = "has a result"
+        elif run is None and backfill.reprocess == "failed" and state not in BAD_STATES:
+            skip = f"did not fail ({state.lower()})" if state else "never ran"
+        planned.append(Planned(partition, recipe, steps, run, skip))
     return planned
 
 
@@ -93,18 +92,6 @@ def check_order(backfill: Backfill, partition: Partition, recipe: Recipe) -> Non
         )
 
 
-def _skip_reason(backfill: Backfill, planned: Planned, before: dict[str, str]) -> str:
-    if planned.run is not None:
-        return ""
-    if backfill.reprocess == "missing" and planned.cached:
-        return "has a result"
-    if backfill.reprocess == "failed":
-        state = before.get(planned.partition.name, "")
-        if state not in BAD_STATES:
-            return f"did not fail ({state.lower()})" if state else "never ran"
-    return ""
-
-
 def partition_recipe(deployment: Any, partition: Partition) -> Recipe:
     """Return the recipe that a partition runs. Raises RecipeError naming the partition."""
     given = deployment.parameters
@@ -119,26 +106,23 @@ def partition_recipe(deployment: Any, partition: Partition) -> Recipe:
         raise RecipeError(f"partition {partition.name}: {error}") from error
 
 
-def _latest_states(client: Any, deployment: Any) -> dict[str, str]:
-    runs = store.tagged_runs(client, [], deployment.id)
-    return {store.partition_of(run): state_of(run) for run in runs if store.partition_of(run)}
-
-
-def create(
-    client: Any, home: Home, backfill: Backfill, *, pause_schedule: bool, on_created: Callable[[int, int], None]
-) -> tuple[Backfill, list[Planned]]:
+def create(client: Any, home: Home, backfill: Backfill, *, pause_schedule: bool) -> tuple[Backfill, list[Planned]]:
     """Make the backfill, or finish making it; what is there is not made again.
 
-    Raises:
-        RecipeError: a backfill of this id asks for something else, or a partition's recipe is not right.
+    Raises RecipeError: a backfill of this id asks for something else, or a partition's recipe is not right.
     """
-    known = store.find(client, backfill.id)
-    if known is not None:
-        _refuse_another(known, backfill)
-        backfill = known
+    there = store.find(client, backfill.id)
+    if there is not None:
+        differing = [name for name, value in backfill.asked.items() if there.asked[name] != value]
+        if differing:
+            raise RecipeError(
+                f"backfill {there.id} is there and has another {', '.join(differing)}; name this one with --id, or "
+                "leave the options as they were to go on with it"
+            )
+        backfill = there
     planned = plan(client, home, backfill)
     deployment = find_deployment(client, backfill.deployment, backfills=True)
-    if known is None:
+    if there is None:
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         changes = {"created_at": now, "resume_schedule": pause_schedule and not deployment.paused}
         backfill = backfill.model_copy(update=changes)
@@ -151,25 +135,13 @@ def create(
         backfill = backfill.model_copy(update={"mlflow_run_id": _mlflow_parent(home, backfill, planned)})
         store.save(client, backfill)
     store.ensure_queue(client, deployment.work_pool_name, backfill)
-    wanted = [item for item in planned if not item.skip]
     at = datetime.datetime.fromisoformat(backfill.created_at)
-    for place, item in enumerate(wanted):
+    for place, item in enumerate(item for item in planned if not item.skip):
         if item.run is None:
             store.create_run(client, backfill, deployment, item.partition, place, at)
-        on_created(place + 1, len(wanted))
     backfill = backfill.model_copy(update={"complete": True})
     store.save(client, backfill)
     return backfill, planned
-
-
-def _refuse_another(known: Backfill, asked: Backfill) -> None:
-    """A backfill of one id is one backfill; what is asked under it a second time must be the same."""
-    differing = [name for name, value in asked.asked.items() if known.asked[name] != value]
-    if differing:
-        raise RecipeError(
-            f"backfill {known.id} is there and has another {', '.join(differing)}; name this one with --id, or "
-            "leave the options as they were to go on with it"
-        )
 
 
 def _mlflow_parent(home: Home, backfill: Backfill, planned: list[Planned]) -> str:
@@ -258,7 +230,10 @@ def remove(client: Any, backfill: Backfill) -> None:
             f"{backfill.id}"
         )
     deployment = deployment_of(client, backfill)
-    store.remove(client, backfill, None if deployment is None else deployment.work_pool_name)
+    queue = None if deployment is None else store.read_queue(client, deployment.work_pool_name, backfill)
+    if queue is not None:
+        client.delete_work_queue_by_id(queue.id)
+    store.forget(client, backfill)
 
 
 def deployment_of(client: Any, backfill: Backfill) -> Any | None:

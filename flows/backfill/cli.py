@@ -71,7 +71,7 @@ def create(
     from flows.backfill import actions, tables
     from flows.backfill.spec import Backfill, check_choice, check_id, default_id, parse_grid
     from flows.backfill.versions import over_versions
-    from flows.terminal.console import err, print_result
+    from flows.terminal.console import print_result
 
     if every is not None:
         check_choice("--every", every, ("year", "month", "week", "day", "hour", "version"))
@@ -82,8 +82,7 @@ def create(
         every = "day" if "-" in (first or last or "") else "year"
     words = [*filter(None, (first, last, every, *moments)), *axes, *(settings or ())]
     words += [] if reprocess == "missing" else [reprocess]
-    words += ["reverse"] if reverse else []
-    words += ["promote"] if promote else []
+    words += [word for word, asked in (("reverse", reverse), ("promote", promote)) if asked]
     backfill = Backfill(
         id=check_id(name) if name else default_id(deployment, words),
         deployment=deployment,
@@ -99,20 +98,12 @@ def create(
         promote=promote,
     )
     backfill.partitions()  # refuse what cannot be before a server is asked
-    console = err()
-
-    def progress(done: int, total: int) -> None:
-        if done % 25 == 0 or done == total:
-            console.print(f"created {done} of {total}")
-
     with home_server(home) as (place, client), waiting("planning the partitions"):
         backfill = over_versions(client, backfill)
         if dry_run:
             planned = actions.plan(client, place, backfill)
         else:
-            backfill, planned = actions.create(
-                client, place, backfill, pause_schedule=pause_schedule, on_created=progress
-            )
+            backfill, planned = actions.create(client, place, backfill, pause_schedule=pause_schedule)
     show = tables.show_plan if dry_run else tables.show_created
     print_result(as_json, _plan_json(backfill, planned), lambda: show(backfill, planned))
 

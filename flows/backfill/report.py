@@ -40,7 +40,10 @@ def render(status: BackfillStatus) -> str:
     )
     metric = metric_of(status)
     stages = list(dict.fromkeys(name for row in status.rows for name in row.stages or {}))
-    canvases = [(caption, canvas) for caption, canvas in pictures(status, metric) if canvas is not None]
+    drawn = [
+        (f"{metric} of each partition", metric_picture(status, metric)),
+        ("Time of each run; what others had made already takes none", time_picture(status)),
+    ]
     return environment.get_template(_TEMPLATE).render(
         backfill=status.backfill,
         request_text=request_text(status.backfill),
@@ -52,7 +55,7 @@ def render(status: BackfillStatus) -> str:
         stage_rows=[(row.name, [stage_text(row, stage) for stage in stages]) for row in status.rows if row.stages],
         best=best(status, metric),
         means=means_over_seeds(status, metric),
-        pictures=[(caption, Markup(canvas.svg(caption))) for caption, canvas in canvases],  # our own, texts escaped
+        pictures=[(caption, Markup(one.svg(caption))) for caption, one in drawn if one is not None],  # texts escaped
         written_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     )
 
@@ -105,31 +108,21 @@ def row_values(row: PartitionRow, metric: str) -> dict[str, Any]:
 
 def stage_text(row: PartitionRow, stage: str) -> str:
     """Return what a stage took, or that its result was there."""
-    found = (row.stages or {}).get(stage)
-    if found is None:
+    made = (row.stages or {}).get(stage)
+    if made is None:
         return ""
-    return "shared" if found["status"] == "cached" else format_seconds(found["seconds"])
+    return "shared" if made["status"] == "cached" else format_seconds(made["seconds"])
 
 
 def best(status: BackfillStatus, metric: str) -> str:
     """Name the partition with the best validation (else test) metric; empty where there is none."""
     lower = metric in ("rmse", "mae", "mse")
     for split in SPLITS:
-        found = [(value, status.rows[place].name) for place, value in known_values(status.rows, split, metric)]
-        if found:
-            value, name = min(found) if lower else max(found)
+        values = [(value, status.rows[place].name) for place, value in known_values(status.rows, split, metric)]
+        if values:
+            value, name = min(values) if lower else max(values)
             return f"{name}: {split} {metric} {value:.4f}"
     return ""
-
-
-def pictures(status: BackfillStatus, metric: str) -> list[tuple[str, Canvas | None]]:
-    """Draw the metric and the time of each partition."""
-    if not status.rows:
-        return []
-    return [
-        (f"{metric} of each partition", metric_picture(status, metric)),
-        ("Time of each run; what others had made already takes none", time_picture(status)),
-    ]
 
 
 @styled
@@ -146,9 +139,9 @@ def _over_time(rows: list[PartitionRow], metric: str) -> Canvas:
     canvas = Canvas(_WIDTH, 3.6)
     (ax,) = canvas.axes
     for split, marker in zip(SPLITS, "os", strict=True):
-        known = known_values(rows, split, metric)
-        if known:
-            ax.plot(*zip(*known, strict=True), marker=marker, label=split)
+        points = known_values(rows, split, metric)
+        if points:
+            ax.plot(*zip(*points, strict=True), marker=marker, label=split)
     step = max(1, -(-len(rows) // _MAX_TICKS))
     ax.set_xticks(range(0, len(rows), step), [row.name for row in rows[::step]])
     ax.set(ylabel=metric, xlabel="snapshot")
@@ -161,9 +154,9 @@ def _over_grid(rows: list[PartitionRow], metric: str) -> Canvas:
     (ax,) = canvas.axes
     shown = rows[:_MAX_ROWS]
     for split, marker in zip(SPLITS, "os", strict=True):
-        known = known_values(shown, split, metric)
-        if known:
-            places, values = zip(*known, strict=True)
+        points = known_values(shown, split, metric)
+        if points:
+            places, values = zip(*points, strict=True)
             ax.plot(values, places, marker=marker, linestyle="", label=split)
     ax.set_yticks(range(len(shown)), [row.name for row in shown])
     ax.invert_yaxis()
@@ -196,15 +189,12 @@ def means_over_seeds(status: BackfillStatus, metric: str) -> list[tuple[str, str
         if row.metrics:
             rest = " ".join(word for word in row.name.split() if not word.startswith("seed="))
             groups.setdefault(rest or "all", []).append(row)
-    found = []
+    means = []
     for name, rows in groups.items():
-        valid, test = (_mean_text([value for _, value in known_values(rows, split, metric)]) for split in SPLITS)
-        found.append((name, valid, test, len(rows)))
-    return found
-
-
-def _mean_text(values: list[float]) -> str:
-    if not values:
-        return ""
-    mean = f"{statistics.fmean(values):.4f}"
-    return f"{mean} ± {statistics.stdev(values):.4f}" if len(values) > 1 else mean
+        texts = []
+        for split in SPLITS:
+            values = [value for _, value in known_values(rows, split, metric)]
+            spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
+            texts.append(f"{statistics.fmean(values):.4f}{spread}" if values else "")
+        means.append((name, texts[0], texts[1], len(rows)))
+    return means

@@ -87,17 +87,17 @@ class Backfill(BaseModel, frozen=True):
         if number > MAX_PARTITIONS:
             raise RecipeError(f"{number:,} partitions are more than {MAX_PARTITIONS:,}; divide the backfill")
         points = [dict(zip(self.grid, values, strict=True)) for values in itertools.product(*self.grid.values())]
-        found = []
+        partitions = []
         for moment, snapshot in moments or [("", None)]:
             for point in points:
                 texts = [f"{key}={value}" for key, value in point.items()]
                 name = " ".join([moment, *texts]).strip()
-                found.append(Partition(name=name, snapshot=snapshot, overrides=(*self.overrides, *texts)))
+                partitions.append(Partition(name=name, snapshot=snapshot, overrides=(*self.overrides, *texts)))
         if not (moments or self.grid):
             raise RecipeError("a backfill needs --from, --to and --every, or --at, or --grid")
-        if len({partition.name for partition in found}) < len(found):
+        if len({partition.name for partition in partitions}) < len(partitions):
             raise RecipeError("two partitions have one name: a moment or a value of the grid stands twice")
-        return found
+        return partitions
 
 
 def check_id(text: str) -> str:
@@ -147,10 +147,10 @@ def _values(key: str, text: str) -> list[str]:
         if not isinstance(loaded, list) or not loaded:
             raise RecipeError(f"grid {key}={text[:200]}: not a list of values in YAML")
         return [value if isinstance(value, str) else json.dumps(value) for value in loaded]
-    found = [value.strip() for value in text.split(",") if value.strip()]
-    if not found:
+    values = [value.strip() for value in text.split(",") if value.strip()]
+    if not values:
         raise RecipeError(f"grid {key}={text[:200]}: there is no value")
-    return found
+    return values
 
 
 def _moments(first: str, last: str, every: Every) -> list[tuple[str, str | None]]:
@@ -162,18 +162,18 @@ def _moments(first: str, last: str, every: Every) -> list[tuple[str, str | None]
     if end < begin:
         raise RecipeError(f"--from {first} is after --to {last}; --reverse runs the newest first")
     unit = _UNITS[every]
-    found: list[tuple[str, str | None]] = []
+    moments: list[tuple[str, str | None]] = []
     moment = unit.floor(begin)
     while moment <= end:
         name = f"{moment:{unit.name}}"
-        found.append((name, name if unit.snapshot is None else unit.snapshot(moment)))
-        if len(found) > MAX_PARTITIONS:
+        moments.append((name, name if unit.snapshot is None else unit.snapshot(moment)))
+        if len(moments) > MAX_PARTITIONS:
             raise RecipeError(f"--from {first} --to {last} --every {every}: more than {MAX_PARTITIONS:,} partitions")
         try:
             moment = unit.following(moment)
         except (ValueError, OverflowError):  # nothing follows the year 9999
             break
-    return found
+    return moments
 
 
 def span(option: str, text: str) -> tuple[Moment, Moment]:
@@ -231,7 +231,7 @@ _UNITS: dict[str, _Unit] = {
 _MINUTE = "%Y-%m-%dT%H:%M"
 
 
-def check_choice(option: str, text: str, known: tuple[str, ...]) -> None:
-    """Raise RecipeError unless the text is one of the known words."""
-    if text not in known:
-        raise RecipeError(f"{option} {text!r}{did_you_mean(text, known)}; one of {', '.join(known)}")
+def check_choice(option: str, text: str, choices: tuple[str, ...]) -> None:
+    """Raise RecipeError unless the text is one of the choices."""
+    if text not in choices:
+        raise RecipeError(f"{option} {text!r}{did_you_mean(text, choices)}; one of {', '.join(choices)}")

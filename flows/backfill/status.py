@@ -82,8 +82,9 @@ def read_status(client: Any, backfill: Backfill) -> BackfillStatus:
 
 def _row(partition: Partition, run: Any, backfill: Backfill) -> PartitionRow:
     if run is None:
-        skipped = backfill.complete
-        return PartitionRow(partition.name, "skipped" if skipped else "to be created", ended=skipped)
+        return PartitionRow(
+            partition.name, "skipped" if backfill.complete else "to be created", ended=backfill.complete
+        )
     state = run.state
     took = run.total_run_time
     if run.start_time and not run.end_time and state_of(run) == "RUNNING":

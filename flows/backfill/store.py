@@ -48,36 +48,27 @@ def find(client: Any, backfill_id: str) -> Backfill | None:
 
 def get(client: Any, backfill_id: str) -> Backfill:
     """Return the backfill. Raises RecipeError with the known ids."""
-    found = find(client, backfill_id)
-    if found is not None:
-        return found
-    known = [backfill.id for backfill in all_backfills(client)]
-    names = ", ".join(known) or "none; make one with graphmill backfill create DEPLOYMENT ..."
-    raise RecipeError(f"no backfill {backfill_id!r}{did_you_mean(backfill_id, known)}; backfills: {names}")
+    backfill = find(client, backfill_id)
+    if backfill is not None:
+        return backfill
+    ids = [backfill.id for backfill in all_backfills(client)]
+    names = ", ".join(ids) or "none; make one with graphmill backfill create DEPLOYMENT ..."
+    raise RecipeError(f"no backfill {backfill_id!r}{did_you_mean(backfill_id, ids)}; backfills: {names}")
 
 
 def all_backfills(client: Any) -> list[Backfill]:
     """Return all backfills, the newest first."""
-    read = (_read(variable["value"]) for variable in _variables(client))
-    found = [backfill for backfill in read if backfill is not None]
-    return sorted(found, key=lambda backfill: backfill.created_at, reverse=True)
 
-
-def _variables(client: Any) -> list[dict[str, Any]]:
-    """Return the variables that hold backfills. (The client's own method knows neither filters nor pages.)"""
-
-    def read(limit: int, offset: int) -> Any:
+    def read(limit: int, offset: int) -> Any:  # the client's own method knows neither filters nor pages
         body = {"variables": {"tags": {"all_": _TAGS}}, "limit": limit, "offset": offset}
         return client.request("POST", "/variables/filter", json=body).json()
 
-    return all_pages(read)
+    backfills = filter(None, (_read(variable["value"]) for variable in all_pages(read)))
+    return sorted(backfills, key=lambda backfill: backfill.created_at, reverse=True)
 
 
-def remove(client: Any, backfill: Backfill, pool: str | None) -> None:
-    """Forget a backfill: its work queue and its variable. Its runs stay."""
-    queue = None if pool is None else read_queue(client, pool, backfill)
-    if queue is not None:
-        client.delete_work_queue_by_id(queue.id)
+def forget(client: Any, backfill: Backfill) -> None:
+    """Remove the variable; the backfill's runs stay."""
     client.delete_variable_by_name(_variable(backfill.id))
 
 

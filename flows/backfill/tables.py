@@ -9,7 +9,7 @@ from typing import Any
 
 from flows.backfill.actions import Planned
 from flows.backfill.spec import Backfill
-from flows.backfill.status import BackfillStatus, PartitionRow, counts_text, read_status
+from flows.backfill.status import BackfillStatus, counts_text, read_status
 from flows.terminal.console import format_seconds, out, print_facts, table
 
 _LOOK_SECONDS = 2.0
@@ -75,16 +75,13 @@ def status_table(status: BackfillStatus, limit: int | None = None) -> Any:
         busy = [row for row in shown if row.state in ("running", "pending", "failed", "crashed", "cancelling")]
         shown = busy[:limit] or shown[:limit]
     for row in shown:
-        metrics = [_metric(row, split) for split in ("valid", "test")] if with_metrics else []
+        metrics = []
+        for values in [(row.metrics or {}).get(split, {}) for split in ("valid", "test")] if with_metrics else []:
+            metrics.append(f"{next(iter(values.values())):.4f}" if values else "")
         took = format_seconds(row.seconds) if row.seconds else ""
         message = row.message[:90] if row.state in ("failed", "crashed", "cancelled") else ""
         rows.add_row(row.name, row.state, took, str(row.attempts or ""), *metrics, message)
     return rows
-
-
-def _metric(row: PartitionRow, split: str) -> str:
-    values = (row.metrics or {}).get(split, {})
-    return f"{next(iter(values.values())):.4f}" if values else ""
 
 
 def show_status(status: BackfillStatus) -> None:
@@ -98,21 +95,17 @@ def watch(client: Any, backfill: Backfill) -> BackfillStatus:
     from rich.console import Group
     from rich.live import Live
 
-    known: dict[str, str] = {}
+    shown: dict[str, str] = {}
     with Live(console=out(), refresh_per_second=4) if sys.stdout.isatty() else nullcontext() as live:
         while True:
             status = read_status(client, backfill)
             if live is not None:
                 live.update(Group(status_table(status, _SHOWN_ROWS), f"{backfill.id}: {counts_text(status)}"))
             else:
-                _print_changes(status, known)
+                for row in status.rows:
+                    if shown.get(row.name) != row.state:
+                        shown[row.name] = row.state
+                        print(f"{time.strftime('%H:%M:%S')} {row.name}: {row.state} {row.message}".rstrip(), flush=True)
             if status.ended:
                 return status
             time.sleep(_LOOK_SECONDS)
-
-
-def _print_changes(status: BackfillStatus, known: dict[str, str]) -> None:
-    for row in status.rows:
-        if known.get(row.name) != row.state:
-            known[row.name] = row.state
-            print(f"{time.strftime('%H:%M:%S')} {row.name}: {row.state} {row.message}".rstrip(), flush=True)

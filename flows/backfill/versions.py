@@ -17,9 +17,8 @@ _SETTLED_MS = 3_600_000
 def over_versions(client: Any, backfill: Backfill) -> Backfill:
     """Return a backfill over versions as one over their moments; others stay as they are.
 
-    Raises:
-        RecipeError: the recipe reads no tables that keep versions, or none of them lies in the range.
-        DataError: a table cannot be read.
+    Raises RecipeError: the recipe reads no tables that keep versions, or none of them lies in the range; DataError: a
+    table cannot be read.
     """
     if backfill.every != "version":
         return backfill

@@ -69,9 +69,8 @@ class DeploymentRow:
 def deploy(home: Home, request: DeployRequest) -> str:
     """Make (or renew) a deployment and return its id.
 
-    Raises:
-        RecipeError: recipe, override, schedule or name are not right; nothing was changed.
-        StageError: the server does not answer or refuses.
+    Raises RecipeError: recipe, override, schedule or name are not right; nothing was changed; StageError: the server
+    does not answer or refuses.
     """
     schedule = make_schedule(request)
     check_moments(request)
@@ -112,7 +111,12 @@ def save(request: DeployRequest, schedule: Any, parameters: dict[str, Any], plac
     if not _NAME.fullmatch(request.name):
         raise RecipeError(f"--name {request.name!r}: letters, digits, '.', '_' and '-', a letter or digit first")
     with server() as client:
-        _check_pool(client, request.pool)
+        pools = [pool.name for pool in client.read_work_pools()]
+        if request.pool not in pools:  # runs would wait in it for ever
+            raise RecipeError(
+                f"--pool {request.pool}: no such work pool{did_you_mean(request.pool, pools)}; known: "
+                f"{', '.join(pools) or 'none'}. Make it with: prefect work-pool create {request.pool} --type process"
+            )
         for other in _all(client, [flow for flow in FLOWS if flow != place.flow]):
             if other.name == request.name:
                 raise RecipeError(f"--name {request.name}: there is a deployment of {_subject(other)} of that name")
@@ -132,16 +136,6 @@ def save(request: DeployRequest, schedule: Any, parameters: dict[str, Any], plac
                 # Relative paths in a recipe are relative to where it was deployed from.
                 job_variables={"working_dir": str(Path.cwd())},
             )
-        )
-
-
-def _check_pool(client: Any, pool: str) -> None:
-    """Raise RecipeError where there is no such work pool: runs would wait in it for ever."""
-    known = [found.name for found in client.read_work_pools()]
-    if pool not in known:
-        raise RecipeError(
-            f"--pool {pool}: no such work pool{did_you_mean(pool, known)}; known: {', '.join(known) or 'none'}. "
-            f"Make it with: prefect work-pool create {pool} --type process"
         )
 
 
@@ -232,12 +226,12 @@ def _all(client: Any, flows: Sequence[str] = tuple(FLOWS)) -> list[Any]:
 
 def all_pages(read: Callable[..., list[Any]]) -> list[Any]:
     """Return all that the server has for `read(limit, offset)`, page by page."""
-    found: list[Any] = []
+    items: list[Any] = []
     while True:
-        page = read(limit=_PAGE, offset=len(found))
-        found += page
+        page = read(limit=_PAGE, offset=len(items))
+        items += page
         if len(page) < _PAGE:
-            return found
+            return items
 
 
 def _row(client: Any, deployment: Any) -> DeploymentRow:
@@ -249,13 +243,15 @@ def _row(client: Any, deployment: Any) -> DeploymentRow:
     runs = client.read_flow_runs(deployment_filter=mine, sort=FlowRunSort.EXPECTED_START_TIME_DESC, limit=50)
     waiting = [run for run in runs if run.state_type == StateType.SCHEDULED]
     past = [run for run in runs if run.state_type != StateType.SCHEDULED]
+    zones = [getattr(item.schedule, "timezone", None) for item in deployment.schedules]
+    zone = ZoneInfo(zones[0]) if zones and zones[0] else None
     soonest = min((run.expected_start_time for run in waiting if run.expected_start_time), default=None)
     return DeploymentRow(
         name=deployment.name,
         recipe=_subject(deployment),
         schedule=", ".join(_schedule_text(item.schedule) for item in deployment.schedules) or "by hand",
         paused=bool(deployment.paused),
-        next_run=None if deployment.paused or soonest is None else soonest.astimezone(_zone(deployment)),
+        next_run=None if deployment.paused or soonest is None else soonest.astimezone(zone),
         last_run=past[0].name if past else "",
         last_state=(past[0].state_name or "") if past else "",
         id=str(deployment.id),
@@ -270,11 +266,6 @@ def _subject(deployment: Any) -> str:
         return recipe
     use = f"{given.get('what') or 'predictions'} of {given['model']}"
     return f"{use} for {recipe}" if recipe else use
-
-
-def _zone(deployment: Any) -> datetime.tzinfo | None:
-    names = [getattr(item.schedule, "timezone", None) for item in deployment.schedules]
-    return ZoneInfo(names[0]) if names and names[0] else None
 
 
 def _schedule_text(schedule: Any) -> str:

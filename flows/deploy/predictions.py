@@ -21,11 +21,8 @@ from tasks.storage.home import Home
 def deploy_predictions(home: Home, of: DeployRequest, model: str, options: UseOptions) -> str:
     """Make (or renew) a deployment that predicts with whichever version the model's alias names, and return its id.
 
-    The recipe of `of` may be an empty text: that of the training.
-
-    Raises:
-        UserError: model, recipe, output, schedule or name are not right; nothing was changed.
-        StageError: the server does not answer or refuses.
+    The recipe of `of` may be an empty text: that of the training. Raises UserError: model, recipe, output, schedule or
+    name are not right; nothing was changed; StageError: the server does not answer or refuses.
     """
     schedule = make_schedule(of)
     source = None

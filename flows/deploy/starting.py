@@ -21,10 +21,8 @@ def start(name: str, texts: list[str]) -> Any:
     """Start a run of a deployment and return the flow run.
 
     `texts` are `train.epochs=5`, `snapshot=2023`, `only=train,evaluate`: options and fields of the deployment's form.
-
-    Raises:
-        RecipeError: no such deployment, or the form refuses a value; nothing was started.
-        StageError: the server does not answer or refuses.
+    Raises RecipeError: no such deployment, or the form refuses a value; nothing was started; StageError: the server
+    does not answer or refuses.
     """
     from prefect.exceptions import PrefectHTTPStatusError
 
@@ -62,7 +60,8 @@ def run_parameters(deployment: Any, texts: list[str]) -> dict[str, Any]:
         elif option in sections.get(section, {}).get("properties", {}):
             options.setdefault(section, {})[option] = parse_yaml(raw, text)
         elif key in sections and "properties" not in sections[key]:
-            options[key] = raw if _is_text(sections[key]) else parse_yaml(raw, text)
+            kinds = sections[key].get("anyOf", [sections[key]])
+            options[key] = raw if any(one.get("type") == "string" for one in kinds) else parse_yaml(raw, text)
         elif not section and key not in sections:
             known = list(dict.fromkeys([*names, *sections]))
             raise RecipeError(f"no parameter {key!r}{did_you_mean(key, known)}; there are {', '.join(known)}")
@@ -71,10 +70,6 @@ def run_parameters(deployment: Any, texts: list[str]) -> dict[str, Any]:
     if parameters.get("snapshot"):
         check_moment(parameters["snapshot"])
     return {**parameters, "options": options, "overrides": overrides}
-
-
-def _is_text(field: dict[str, Any]) -> bool:
-    return any(one.get("type") == "string" for one in field.get("anyOf", [field]))
 
 
 def _check_recipe(deployment: Any, parameters: dict[str, Any]) -> None:

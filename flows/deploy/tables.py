@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import datetime
-
 from flows.deploy.deployments import DeploymentRow, list_deployments, server
 from flows.services.addresses import prefect_page
 from flows.terminal.console import out, print_facts, table
-from flows.terminal.invocation import graphmill_command
+from flows.terminal.options import graphmill_command
 
 
 def show_deployed(name: str) -> None:
@@ -20,15 +18,12 @@ def show_deployed(name: str) -> None:
         ("form", prefect_page(f"deployments/deployment/{row.id}")),
         ("start", graphmill_command("start", row.name, "--watch")),
     ]
-    lines += (
-        []
-        if "@" in row.recipe
-        else [
+    if "@" not in row.recipe:
+        lines += [
             ("backfill", graphmill_command(*f"backfill create {row.name} --grid seed=0..4".split())),
             ("", graphmill_command(*f"backfill create {row.name} --from 2021 --to 2026 --every year".split())),
             ("", "the latter where the data have times"),
         ]
-    )
     print_facts(out(), lines)
 
 
@@ -39,15 +34,8 @@ def show_deployments(rows: list[DeploymentRow]) -> None:
         return
     shown = table("deployment", "recipe", "schedule", "next run", "last run", "")
     for row in rows:
-        soon = "paused" if row.paused else _moment(row.next_run)
-        shown.add_row(row.name, _without_folders(row.recipe), row.schedule, soon, row.last_run, row.last_state)
+        soon = "paused" if row.paused else f"{row.next_run:%Y-%m-%d %H:%M %Z}" if row.next_run else ""
+        use, of_data, recipe = row.recipe.rpartition(" for ")
+        place = f"{use}{of_data}{recipe.rpartition('/')[2]}"
+        shown.add_row(row.name, place, row.schedule, soon, row.last_run, row.last_state)
     out().print(shown)
-
-
-def _moment(moment: datetime.datetime | None) -> str:
-    return moment.strftime("%Y-%m-%d %H:%M %Z") if moment else ""
-
-
-def _without_folders(text: str) -> str:
-    use, of_data, recipe = text.rpartition(" for ")
-    return f"{use}{of_data}{recipe.rpartition('/')[2]}"

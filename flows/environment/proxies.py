@@ -13,16 +13,12 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _SERVERS = ("PREFECT_API_URL", "MLFLOW_TRACKING_URI")
 
 
-def _is_ipv6_network(word: str) -> bool:
-    return ":" in word and "/" in word and "://" not in word
-
-
 def reach_directly(*hosts: str) -> dict[str, str]:
     """Return `NO_PROXY` as the environment has it, with the loopback and other hosts of this machine; none: no proxy.
 
     The loopback has more addresses than 127.0.0.1: counted are those where the user's servers are. httpx fails at an
-    address in brackets and at a network of IPv6, which no client of Python's heeds (`fd00::/8`, left out here); urllib
-    takes `*` only where nothing else is said.
+    address of IPv6 in brackets or of a network, which no client of Python's heeds: these are left out. urllib takes `*`
+    only where nothing else is said.
     """
     values: dict[str, str] = {}
     if not any(os.environ.get(name) for name in os.environ if name.lower().endswith("_proxy")):
@@ -31,6 +27,6 @@ def reach_directly(*hosts: str) -> dict[str, str]:
     direct = [*_LOOPBACK, *servers, *(host.strip("[]") for host in hosts)]
     for name, other in (("no_proxy", "NO_PROXY"), ("NO_PROXY", "no_proxy")):
         words = os.environ.get(name, os.environ.get(other, "")).split(",")
-        said = [re.sub(r"\[([^]]*)\](:\d+)?", r"\1", word.strip()) for word in words if not _is_ipv6_network(word)]
-        values[name] = "*" if "*" in said else ",".join(dict.fromkeys([*filter(None, said), *direct]))
+        said = [word.strip() for word in words if word.strip() and not re.search(r"\[|:[^/]*/\d", word)]
+        values[name] = "*" if "*" in said else ",".join(dict.fromkeys([*said, *direct]))
     return values

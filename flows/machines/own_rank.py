@@ -16,8 +16,7 @@ from configs.values.hosts import check_hosts
 def read_hosts(text: str) -> list[str]:
     """Return the machines that `--hosts` names: `a,b,c`, or a file with a name a line (`#` begins a comment).
 
-    Raises:
-        RecipeError: what stands there is no list of machines, or no file of that name can be read.
+    Raises RecipeError: what stands there is no list of machines, or no file of that name can be read.
     """
     path = user_path(text)
     if "," not in text and ("/" in text or path.is_file()):
@@ -59,8 +58,7 @@ def _read_file(path: Path) -> list[str]:
 def own_rank(hosts: Sequence[str]) -> int:
     """Return this machine's place in the list: by its names, else by its addresses.
 
-    Raises:
-        RecipeError: it is not in the list, or in several places; the message names both sides.
+    Raises RecipeError: it is not in the list, or in several places; the message names both sides.
     """
     names, addresses = _own_names(), _own_addresses()
     found = [rank for rank, host in enumerate(hosts) if host.lower() in names]

@@ -45,9 +45,8 @@ def place_run(recipe: str, overrides: Sequence[str], hosts: str | None, *, ssh: 
         hosts: what `--hosts` says.
         ssh: whether machine 0 is to start the others.
 
-    Raises:
-        RecipeError: the recipe or an option is wrong, this machine is not in the list, or the scheduler's variables
-            contradict each other.
+    Raises RecipeError: the recipe or an option is wrong, this machine is not in the list, or the scheduler's variables
+    contradict each other.
     """
     options, written = _changed(overrides), _written(recipe)
     changes: list[str] = ["train.ssh=true"] if ssh else []

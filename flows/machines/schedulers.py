@@ -39,8 +39,7 @@ class Placement:
 def scheduled_placement(environment: Mapping[str, str]) -> Placement | None:
     """Return the place that a scheduler has given this process, or None where it is alone.
 
-    Raises:
-        RecipeError: the scheduler's variables contradict each other, or there are several tasks a node.
+    Raises RecipeError: the scheduler's variables contradict each other, or there are several tasks a node.
     """
     return _of_slurm(environment) or _of_kubernetes(environment)
 

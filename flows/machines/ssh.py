@@ -65,9 +65,8 @@ def machines_by_ssh(recipe: Recipe, home: Home, arguments: Sequence[str], messag
         arguments: of `graphmill run`, but for the recipe and the machine's number.
         message: called with a host and a line that it said, from other threads.
 
-    Raises:
-        StageError: a machine cannot be reached, has no graphmill or another one, or does not see the home; those that
-            were started are ended.
+    Raises StageError: a machine cannot be reached, has no graphmill or another one, or does not see the home; those
+    that were started are ended.
     """
     if not recipe.train.ssh:
         yield

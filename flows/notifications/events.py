@@ -10,7 +10,7 @@ from flows.records.run_record import RunRecord, all_runs
 from tasks.calls import load_stage
 from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.home import Home
-from tasks.storage.manifests import PublishManifest
+from tasks.storage.outcomes import PublishManifest
 
 CHAMPION = "graphmill.champion"
 KEPT = "graphmill.kept"

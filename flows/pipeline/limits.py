@@ -15,7 +15,6 @@ from prefect import runtime
 from prefect.concurrency.sync import concurrency
 
 from configs.schema import Recipe
-from configs.training import TrainBase
 from flows.records.run_record import RunRecord
 from flows.services.bootstrap import GPU_LIMIT, MEMORY_LIMIT
 from flows.terminal.progress import RunListener
@@ -30,19 +29,17 @@ _BIG_SHARE = 0.25
 def limits_of(stage: str, recipe: Recipe, record: RunRecord) -> list[str]:
     """Return the limits of which a stage takes a slot."""
     names = []
-    if stage in _DEVICE_STAGES and _on_gpu(recipe.train, stage):
+    train = recipe.train
+    may = train.auto_takes_gpu if stage == "train" else train.family != "knowledge"  # whose triples a CPU ranks
+    # Importing torch to ask it takes seconds, which a run that finds everything cached need not pay.
+    on_gpu = train.device == "cuda" or (train.device == "auto" and may and Path("/dev/nvidiactl").exists())
+    if stage in _DEVICE_STAGES and on_gpu:
         names.append(GPU_LIMIT)
     rows = record.stages["ingest"].rows if "ingest" in record.stages else 0
     machine_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if stage in _GRAPH_STAGES and rows * BYTES_A_ROW > _BIG_SHARE * machine_bytes:
         names.append(MEMORY_LIMIT)
     return names
-
-
-def _on_gpu(train: TrainBase, stage: str) -> bool:
-    # Importing torch to ask it takes seconds, which a run that finds everything cached need not pay.
-    may = train.auto_takes_gpu if stage == "train" else train.family != "knowledge"  # whose triples a CPU ranks
-    return train.device == "cuda" or (train.device == "auto" and may and Path("/dev/nvidiactl").exists())
 
 
 @contextmanager

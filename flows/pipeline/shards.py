@@ -1,4 +1,4 @@
-"""Preprocess's shards on a Prefect task runner: processes, threads, or the workers of Dask or Ray.
+"""Preprocess's shards in a pool of processes, as a Prefect task runner.
 
 A pool costs seconds before its first result (a worker imports Prefect: about 3 s of CPU on a 2025 server core), so
 the first shards are done here and the pool starts only where the rest is worth more than that.
@@ -6,7 +6,6 @@ the first shards are done here and the pool starts only where the rest is worth 
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import math
 import os
@@ -15,94 +14,47 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from configs.errors import RecipeError
 from configs.schema import PreprocessConfig
 from tasks.stage import MapShards, map_in_process
 
 _POOL_START_SECONDS = 4.0
 _CHUNKS_PER_WORKER = 4
-# Task runner to its package and class, the variable that names a cluster, and the option for one of its own.
-_INTEGRATIONS = {
-    "dask": ("prefect_dask", "DaskTaskRunner", "DASK_SCHEDULER_ADDRESS", "cluster_kwargs", "n_workers"),
-    "ray": ("prefect_ray", "RayTaskRunner", "RAY_ADDRESS", "init_kwargs", "num_cpus"),
-}
-# A Dask cluster of our own runs what it is sent: by TLS with certificates that it makes for itself, so from us alone.
-# Its pages would listen on all interfaces, and show logs to everybody.
-_PRIVATE: dict[str, dict[str, Any]] = {
-    "dask": {
-        "security": True,
-        "host": "127.0.0.1",
-        "dashboard_address": "127.0.0.1:0",
-        "scheduler_kwargs": {"dashboard": False},
-    }
-}
-_NO_PAGES: dict[str, list[str]] = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
 
 
 def make_map_shards(config: PreprocessConfig) -> MapShards:
-    """Return the mapping that the recipe asks for. Raises RecipeError where an integration is not installed."""
+    """Return the mapping over as many processes as the recipe asks for."""
     workers = config.workers or os.cpu_count() or 1
-    if config.runner in _INTEGRATIONS:
-        return RunnerMap(_integration(config.runner, config.workers), workers, at_once=True)
-    if workers == 1:
-        return map_in_process
-    if config.runner == "thread":
-        from prefect.task_runners import ThreadPoolTaskRunner
-
-        return RunnerMap(lambda: ThreadPoolTaskRunner(max_workers=workers), workers, at_once=True)
-    from prefect.task_runners import ProcessPoolTaskRunner
-
-    return RunnerMap(lambda: ProcessPoolTaskRunner(max_workers=workers, initializer=end_with_parent), workers)
+    return map_in_process if workers == 1 else PoolMap(workers)
 
 
-def _integration(name: str, workers: int) -> Callable[[], Any]:
-    package, class_name, variable, options_name, count_name = _INTEGRATIONS[name]
-    try:
-        runner_class = getattr(importlib.import_module(package), class_name)
-    except ImportError as error:
-        raise RecipeError(
-            f"preprocess.runner={name} needs {package}, which cannot be imported ({error}): "
-            f'.venv/bin/python -m pip install --editable ".[{name}]" '
-            "(or take preprocess.runner=process)"
-        ) from error
-    address = os.environ.get(variable)
-    if address:
-        return lambda: runner_class(address=address)
-    if name == "dask":
-        importlib.import_module("dask").config.set(_NO_PAGES)
-    options = {options_name: {count_name: workers or None, **_PRIVATE.get(name, {})}}
-    return lambda: runner_class(**options)
+class PoolMap:
+    """Maps over shards with a pool of processes, a few tasks a worker, where it pays for its start."""
 
-
-class RunnerMap:
-    """Maps over shards with a Prefect task runner, a few tasks a worker."""
-
-    def __init__(self, make_runner: Callable[[], Any], workers: int, *, at_once: bool = False) -> None:
-        """With `at_once` the runner is used for any two items; else only where it pays for its start."""
-        self._make_runner = make_runner
+    def __init__(self, workers: int, start_seconds: float = _POOL_START_SECONDS) -> None:
         self._workers = workers
-        self._at_once = at_once
+        self._start_seconds = start_seconds
 
     def __call__(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
         """Apply `function` to each of `items`, results in order."""
-        done = 0
         seconds = math.inf
-        while done < len(items) and not (self._at_once and len(items) > 1):
+        for done, item in enumerate(items, start=1):
             started = time.perf_counter()
-            result = function(items[done])
+            result = function(item)
             seconds = min(seconds, time.perf_counter() - started)  # the first one may compile kernels
             yield result
-            done += 1
             saved = seconds * (len(items) - done) * (1 - 1 / self._workers)
-            if done >= 2 and saved > _POOL_START_SECONDS:
-                break
-        if done < len(items):
-            yield from self._elsewhere(function, items[done:])
+            if done >= 2 and saved > self._start_seconds:
+                yield from self._elsewhere(function, items[done:])
+                return
 
     def _elsewhere(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
-        task = _shard_task()
-        with self._make_runner() as runner:
-            futures = [
+        from prefect import Task
+        from prefect.cache_policies import NO_CACHE
+        from prefect.task_runners import ProcessPoolTaskRunner
+
+        task: Any = Task(apply_to_all, name="shards", persist_result=False, cache_policy=NO_CACHE)
+        with ProcessPoolTaskRunner(max_workers=self._workers, initializer=end_with_parent) as runner:
+            futures: list[Any] = [
                 runner.submit(task, {"work": ShardWork(function, chunk)})
                 for chunk in split_evenly(items, self._workers * _CHUNKS_PER_WORKER)
             ]
@@ -119,7 +71,7 @@ def split_evenly(items: Sequence[Any], count: int) -> list[Sequence[Any]]:
 
 
 class ShardWork:
-    """A function and the items of one task. A plain object: Prefect and Dask look into collections, not into this."""
+    """A function and the items of one task. A plain object: Prefect looks into collections, not into this."""
 
     def __init__(self, function: Callable[[Any], Any], items: Sequence[Any]) -> None:
         self.function = function
@@ -129,13 +81,6 @@ class ShardWork:
 def apply_to_all(work: ShardWork) -> list[Any]:
     """Apply the function to each item; what a shard task does."""
     return [work.function(item) for item in work.items]
-
-
-def _shard_task() -> Any:
-    from prefect import Task
-    from prefect.cache_policies import NO_CACHE
-
-    return Task(apply_to_all, name="shards", persist_result=False, cache_policy=NO_CACHE)
 
 
 def end_with_parent() -> None:

@@ -28,7 +28,7 @@ from flows.records.parameters import PARTITION_TAG, SCHEDULED, leaves_champion, 
 from flows.records.run_record import RunRecord, earlier_failure, ending_of, read_record, recorded
 from flows.records.tables import stage_text
 from flows.services.addresses import prefect_page
-from flows.terminal.progress import RunListener, current_reporter
+from flows.terminal.progress import REPORTER, RunListener
 from flows.terminal.selection import Selection, select_stages
 from tasks.calls import ParentGoneError, StageRecord, call_stage, find_stage, load_stage
 from tasks.kinds.prepared import check_labels
@@ -107,7 +107,7 @@ def train_graph(
         checked = with_versions(_as_begun(checked, record.config), place)
         record.recipe, record.config = checked.name, dump_recipe(checked)
         record.write(place)
-        listener = RunListener(current_reporter())
+        listener = RunListener(REPORTER.get())
         context = RunContext(
             flow_run_id=record.id,
             flow_run_url=prefect_page(f"runs/flow-run/{record.id}"),
@@ -185,8 +185,7 @@ def _run_stages(run: _Run) -> None:
             end_tracking(listener, home, "KILLED" if ending_of(error, home)[0] == "cancelled" else "FAILED")
             raise
         finally:
-            if listener.reporter is not None:
-                listener.reporter.close()
+            listener.close()
         if not record.has_run("publish"):  # which would have ended it
             end_tracking(listener, home, "FINISHED")
 
@@ -209,17 +208,7 @@ class _Run:
         here: Here | None,
         made_before: dict[str, StageRecord],
     ) -> None:
-        """Nothing runs yet.
-
-        Args:
-            home: of artifacts.
-            recipe: of all stages.
-            selection: which of them run.
-            record: filled in stage by stage.
-            listener: hears how it goes.
-            here: what other machines see of this one.
-            made_before: by an earlier start of this very run.
-        """
+        """`here`: what other machines see of this one; `made_before`: by an earlier start of this very run."""
         self.home, self.recipe, self.selection = home, recipe, selection
         self.record, self.listener, self.here = record, listener, here
         self._made_before = made_before

@@ -10,11 +10,11 @@ from prefect.cache_policies import NO_CACHE
 from configs.schema import Recipe
 from flows.pipeline.shards import make_map_shards
 from flows.records.tables import stage_text
-from flows.terminal.progress import ReporterListener
+from flows.terminal.progress import RunListener
 from tasks.calls import StageRecord
 from tasks.publish.vectors import provide_vectors
 from tasks.storage.home import Home
-from tasks.storage.manifests import VECTORS
+from tasks.storage.outcomes import VECTORS
 
 
 class Use(Protocol):
@@ -24,7 +24,7 @@ class Use(Protocol):
     home: Home
 
     @property
-    def listener(self) -> ReporterListener:
+    def listener(self) -> RunListener:
         """Who hears how it goes."""
 
 

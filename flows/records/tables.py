@@ -6,7 +6,7 @@ from flows.records.run_record import RunRecord
 from flows.terminal.console import TextTable, format_bytes, format_seconds, table
 from tasks.calls import StageRecord
 from tasks.publish.facts import metric_names, score_rows
-from tasks.storage.manifests import rows_text
+from tasks.storage.outcomes import rows_text
 
 
 def stage_text(stage: StageRecord) -> str:

@@ -68,9 +68,11 @@ class UseOptions(BaseModel):
                 f"--split {self.split}: only none can be said: no row is called one of a split, all are scored"
             )
         files = {"nodes": self.nodes, "pairs": self.pairs, "graphs": self.graphs, "queries": self.queries}
+        local = moment.astimezone(ZoneInfo(self.timezone) if self.timezone else None)
+        output = self.output and self.output.replace("{date}", f"{local:%Y-%m-%d}").replace("{time}", f"{local:%H%M}")
         return OutputRequest(
             what,
-            self._dated_output(moment),
+            output,
             self.format,
             {name: path for name, path in files.items() if path is not None},
             self.node_type,
@@ -80,12 +82,6 @@ class UseOptions(BaseModel):
             self.threshold,
             self.split is None,
         )
-
-    def _dated_output(self, moment: datetime.datetime) -> str | None:
-        if self.output is None:
-            return None
-        local = moment.astimezone(ZoneInfo(self.timezone) if self.timezone else None)
-        return self.output.replace("{date}", f"{local:%Y-%m-%d}").replace("{time}", f"{local:%H%M}")
 
 
 def layout_options(given: dict[str, Any] | None) -> LayoutOptions:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 import time
-from importlib.metadata import entry_points
 
-from configs.errors import RecipeError, StageError
+from configs.errors import StageError
 from flows.environment.proxies import reach_directly
 from flows.environment.quiet import TEMPORARY
 from flows.services.commands import client_environment
@@ -21,8 +20,6 @@ from flows.terminal.console import err
 from tasks.storage.home import Home
 
 _START_SECONDS, _LOOK_SECONDS = 180.0, 0.2
-_STORES = ("file", "sqlite", "postgresql", "mysql", "mssql", "databricks")
-_STORE_PLUGINS = "mlflow.tracking_store"
 _connected: dict[str, Home] = {}
 """The home whose services an address of Prefect is of."""
 
@@ -64,7 +61,13 @@ def check_answers(url: str) -> None:
     One that `graphmill up` is about to start is waited for.
     """
     home = _connected.get(url)
-    trouble = _trouble(url) if home is None else _trouble_while_up(url, home)
+    trouble = _trouble(url)
+    if trouble and home is not None:
+        err().print("waiting for graphmill up's Prefect server", style="dim")
+        deadline = time.monotonic() + _START_SECONDS
+        while trouble and is_up(home) and time.monotonic() < deadline:
+            time.sleep(_LOOK_SECONDS)
+            trouble = _trouble(url)
     if not trouble:
         return
     server = f"{url.rpartition('@')[2]} {trouble}"
@@ -79,44 +82,23 @@ def check_answers(url: str) -> None:
 
 
 def check_tracking_store() -> None:
-    """Refuse a store of runs that cannot be reached, before hours of training end at it.
+    """Raise StageError where no server of runs answers, before hours of training end at it.
 
-    Raises:
-        RecipeError: MLFLOW_TRACKING_URI is of a kind that MLflow does not know.
-        StageError: no server answers there. One of `graphmill up` is looked after, and not asked.
+    One of `graphmill up` is looked after, and not asked.
     """
     store = os.environ.get("MLFLOW_TRACKING_URI", "")
-    if not store or os.environ.get("PREFECT_API_URL") in _connected:
+    if not store.lower().startswith("http") or os.environ.get("PREFECT_API_URL") in _connected:
         return
-    shown, scheme = store.rpartition("@")[2], store.partition(":")[0].partition("+")[0].lower()
-    if scheme in ("http", "https"):
-        trouble = answers(f"{store.rstrip('/')}/health", 10, by_proxy=True)
-        if trouble.startswith("does not answer"):  # whatever answers may be a store: not all have a page of health
-            raise StageError(
-                f"the MLflow server at MLFLOW_TRACKING_URI={shown} {trouble}; start it (mlflow server) or unset "
-                "MLFLOW_TRACKING_URI: runs are then kept in the home"
-            )
-    elif ":" in store and scheme not in (*_STORES, *(known.name for known in entry_points(group=_STORE_PLUGINS))):
-        raise RecipeError(
-            f"MLFLOW_TRACKING_URI={shown}: MLflow keeps no runs at {scheme}: addresses; it knows http, https, "
-            f"{', '.join(_STORES)}; unset it: runs are then kept in the home"
+    trouble = _trouble(store)
+    if trouble.startswith("does not answer"):  # whatever answers may be a store: not all have a page of health
+        raise StageError(
+            f"the MLflow server at MLFLOW_TRACKING_URI={store.rpartition('@')[2]} {trouble}; start it (mlflow server) "
+            "or unset MLFLOW_TRACKING_URI: runs are then kept in the home"
         )
 
 
 def _trouble(url: str) -> str:
     return answers(f"{url.rstrip('/')}/health", 10, by_proxy=True)
-
-
-def _trouble_while_up(url: str, home: Home) -> str:
-    """Return what is wrong with a home's own server, when it has had time to start or has gone down."""
-    deadline = time.monotonic() + _START_SECONDS
-    trouble = _trouble(url)
-    if trouble:
-        err().print("waiting for graphmill up's Prefect server", style="dim")
-    while trouble and is_up(home) and time.monotonic() < deadline:
-        time.sleep(_LOOK_SECONDS)
-        trouble = _trouble(url)
-    return trouble
 
 
 def is_away(error: Exception) -> bool:

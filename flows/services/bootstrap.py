@@ -10,6 +10,7 @@ import contextlib
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -39,39 +40,30 @@ def run_bootstrap(home: Home, settings: ServiceSettings) -> str:
 
 
 def prepare_server(pool: str) -> None:
-    """Make pool, limits and automation where they are missing."""
+    """Make pool, limits and automation where they are missing; what an operator has changed stays as it is."""
     from prefect.client.orchestration import get_client
+    from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate, WorkPoolCreate
+    from prefect.workers.process import ProcessWorker
 
     with get_client(sync_client=True) as client:
-        _make_pool(client, pool)
+        template = ProcessWorker.get_default_base_job_template()
+        made: Any = WorkPoolCreate(name=pool, type="process", base_job_template=template)
+        _make(client.read_work_pool, client.create_work_pool, made)
         for name in (GPU_LIMIT, MEMORY_LIMIT):
-            _make_limit(client, name)
+            made = GlobalConcurrencyLimitCreate(name=name, limit=1)
+            _make(client.read_global_concurrency_limit_by_name, client.create_global_concurrency_limit, made)
     _make_watch()
 
 
-def _make_pool(client: Any, name: str) -> None:
-    from prefect.client.schemas.actions import WorkPoolCreate
-    from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
-    from prefect.workers.process import ProcessWorker
-
-    try:
-        client.read_work_pool(name)
-    except ObjectNotFound:
-        template = ProcessWorker.get_default_base_job_template()
-        with contextlib.suppress(ObjectAlreadyExists):
-            client.create_work_pool(WorkPoolCreate(name=name, type="process", base_job_template=template))
-
-
-def _make_limit(client: Any, name: str) -> None:
-    """Make a global concurrency limit of one slot; one that an operator has changed stays as it is."""
-    from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate
+def _make(read: Callable[[str], Any], create: Callable[[Any], Any], wanted: Any) -> None:
+    """Make what is not there; another process may do the same now."""
     from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 
     try:
-        client.read_global_concurrency_limit_by_name(name)
+        read(wanted.name)
     except ObjectNotFound:
         with contextlib.suppress(ObjectAlreadyExists):
-            client.create_global_concurrency_limit(GlobalConcurrencyLimitCreate(name=name, limit=1))
+            create(wanted)
 
 
 def _make_watch() -> None:

@@ -59,23 +59,21 @@ def up(
     Examples: `graphmill up`; `graphmill up --host 0.0.0.0 --public-name train.example.org`;
     `graphmill up --database postgresql+asyncpg://me:secret@localhost/graphmill --limit 8`
     """
-    from flows.services.operation import UpRequest, bring_up
+    from flows.services.operation import bring_up
 
-    request = UpRequest(
-        {
-            "host": host,
-            "public_names": tuple(public_name) if public_name else None,
-            "prefect_port": prefect_port,
-            "mlflow_port": mlflow_port,
-            "database": database,
-            "pool": pool,
-            "limit": limit,
-            "keep_events": keep_events,
-            "keep_runs": keep_runs,
-        },
-        foreground=foreground,
-    )
-    bring_up(open_home(home), request)
+    options = {
+        "host": host,
+        "public_names": tuple(public_name) if public_name else None,
+        "prefect_port": prefect_port,
+        "mlflow_port": mlflow_port,
+        "database": database,
+        "pool": pool,
+        "limit": limit,
+        "keep_events": keep_events,
+        "keep_runs": keep_runs,
+    }
+    named = {name: value for name, value in options.items() if value is not None}
+    bring_up(open_home(home), named, foreground=foreground)
 
 
 @app.command()

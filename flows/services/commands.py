@@ -6,9 +6,7 @@ import os
 import socket
 import sys
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
 
-from configs.errors import StageError
 from flows.environment.prefect_files import startup_path
 from flows.environment.proxies import reach_directly
 from flows.environment.quiet import QUIET
@@ -32,8 +30,7 @@ class Service:
 
 def services(home: Home, settings: ServiceSettings) -> list[Service]:
     """Return the services in the order in which they start."""
-    servers = [prefect_service(home, settings), mlflow_service(home, settings)]
-    return [*servers, worker_service(home, settings), recovery_service(home, settings)]
+    return [make(home, settings) for make in (prefect_service, mlflow_service, worker_service, recovery_service)]
 
 
 def client_environment(home: Home, settings: ServiceSettings) -> dict[str, str]:
@@ -99,7 +96,6 @@ def mlflow_service(home: Home, settings: ServiceSettings) -> Service:
     """MLflow's server: runs, artifacts, model registry."""
     store = settings.mlflow_database or f"sqlite:///{home.mlflow / 'mlflow.db'}"
     port = settings.mlflow_port
-    _check_mlflow_app()
     command = [sys.executable, "-m", "mlflow", "server", "--workers", "1", "--app-name", APP_NAME]
     command += ["--artifacts-destination", settings.artifacts or (home.mlflow / "artifacts").as_uri()]
     command += ["--host", settings.host, "--port", str(port)]
@@ -173,12 +169,6 @@ def _is_for_same_user(settings: ServiceSettings) -> bool:
     return settings.password is None and not settings.public_names
 
 
-def _check_mlflow_app() -> None:
-    """Raise StageError where MLflow does not find the app: an installation that is older than its code."""
-    if not any(point.name == APP_NAME for point in entry_points(group="mlflow.app")):
-        raise StageError("MLflow does not know graphmill's app: this installation is older than its code; make setup")
-
-
 def service_environment(service: Service) -> dict[str, str]:
     """Return this process's environment with the service's own values; an empty value takes a variable away."""
     merged = {**os.environ, **service.environment}
@@ -186,8 +176,6 @@ def service_environment(service: Service) -> dict[str, str]:
 
 
 def _write_mlflow_users(home: Home, settings: ServiceSettings) -> str:
-    if "%" in (settings.password or ""):
-        raise StageError("the password must not contain a per-cent sign: MLflow's configuration cannot hold it")
     path = folder(home) / "mlflow-auth.ini"
     database = settings.mlflow_database or f"sqlite:///{home.mlflow / 'users.db'}"
     lines = [

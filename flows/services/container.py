@@ -116,16 +116,17 @@ def read_secret(environment: Mapping[str, str], variable: str) -> str:
         secret = path.read_text().strip()
     except OSError as error:
         raise RecipeError(f"{variable}={path}: {error.strerror}; {HELP}") from error
-    if len(secret) < _SHORTEST[variable]:
-        raise RecipeError(f"{variable}={path}: a secret of {_SHORTEST[variable]} characters or more is wanted; {HELP}")
-    if not secret.isascii() or not secret.isprintable() or any(sign in secret for sign in " %"):
-        raise RecipeError(f"{variable}={path}: letters, digits and signs only, no spaces or per-cent signs; {HELP}")
+    if len(secret) < _SHORTEST[variable] or not secret.isascii() or not secret.isprintable() or set(secret) & set(" %"):
+        raise RecipeError(
+            f"{variable}={path}: {_SHORTEST[variable]} letters, digits and signs or more are wanted, "
+            f"without spaces and per-cent signs; {HELP}"
+        )
     return secret
 
 
 def client(home: Home, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment by which a process finds the servers and is let in."""
-    prefect, mlflow = (_url(environment, f"GRAPHMILL_{name}_URL") for name in ("PREFECT", "MLFLOW"))
+    prefect, mlflow = (_required(environment, f"GRAPHMILL_{name}_URL").rstrip("/") for name in ("PREFECT", "MLFLOW"))
     return {
         **client_environment(home, read_settings(environment)),
         "PREFECT_API_URL": f"{prefect}/api",
@@ -183,18 +184,13 @@ def _database(environment: Mapping[str, str]) -> str:
     return parts._replace(netloc=f"{user}:{password}@{place}").geturl()
 
 
-def _url(environment: Mapping[str, str], variable: str) -> str:
-    return _required(environment, variable).rstrip("/")
-
-
 def _port(environment: Mapping[str, str], variable: str) -> int:
-    url = _url(environment, variable)
+    url = _required(environment, variable).rstrip("/")
     parts = urlsplit(url)
     try:
-        port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+        return parts.port or {"http": 80, "https": 443}[parts.scheme]
     except (ValueError, KeyError):
         raise RecipeError(f"{variable}={url}: http://HOST:PORT is wanted") from None
-    return port
 
 
 def _required(environment: Mapping[str, str], variable: str) -> str:

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,53 +37,50 @@ _UP_SECONDS = 300.0
 _DOWN_SECONDS = 90.0
 
 
-@dataclass(frozen=True)
-class UpRequest:
-    """What the command line names; None where it says nothing."""
-
-    options: dict[str, Any]
-    foreground: bool = False
-
-    @property
-    def given(self) -> dict[str, Any]:
-        """Options that were named; `--database sqlite` goes back to the default."""
-        named = {name: value for name, value in self.options.items() if value is not None}
-        if named.get("database") == "sqlite":
-            named["database"] = None
-        if "public_names" in named:
-            named["public_names"] = checked_names(named["public_names"], "--public-name")
-        for name in {"keep_events", "keep_runs"} & set(named):
-            named[name] = kept_seconds(named[name], f"--{name.replace('_', '-')}")
-        return named
+def checked_options(named: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that were named as settings keep them; `--database sqlite` goes back to the default."""
+    options = dict(named)
+    if options.get("database") == "sqlite":
+        options["database"] = None
+    if "public_names" in options:
+        options["public_names"] = checked_names(options["public_names"], "--public-name")
+    for name in {"keep_events", "keep_runs"} & set(options):
+        options[name] = kept_seconds(options[name], f"--{name.replace('_', '-')}")
+    return options
 
 
-def bring_up(home: Home, request: UpRequest) -> None:
-    """Start the supervisor unless it lives, and wait until all services are healthy.
+def bring_up(home: Home, named: dict[str, Any], *, foreground: bool) -> None:
+    """Start the supervisor unless it lives, and wait until all services are healthy; `named`: options by their names.
 
-    Raises:
-        RecipeError: options that cannot be, or that differ from those of the services that run.
-        StageError: a service did not come up; its log's last lines are in the message.
+    Raises RecipeError: options that cannot be, or that differ from those of the services that run; StageError: a
+    service did not come up; its log's last lines are in the message.
     """
     check_home(home)
+    options = checked_options(named)
     with file_lock(home.locks / "up.lock"):
         kept = read_settings(home)
         if is_up(home):
-            _refuse_changes(kept, request)
+            changed = [name for name, value in options.items() if kept is not None and getattr(kept, name) != value]
+            if changed:
+                names = ", ".join(f"--{name.replace('_', '-')}" for name in changed)
+                raise RecipeError(f"graphmill is up with another {names}; end it first: graphmill down")
             _wait_until_healthy(home)
             out().print("graphmill is up already", style="bold")
             show_status(home, as_json=False)
             return
         end_leftovers(home)
         with file_lock(_ports_lock()):
-            settings = _resolved_settings(kept or ServiceSettings(), request)
+            settings = _resolved_settings(kept or ServiceSettings(), options)
             write_settings(home, settings)
             with waiting("making the databases"):
                 _prepare_stores(home, settings)
             command = [sys.executable, "-m", "flows.services.supervisor", str(home.root)]
-            if request.foreground:
+            if foreground:
                 os.chdir(ROOT)
                 os.execv(sys.executable, command)
-            _start(home, command)
+            with log_path(home, "supervisor").open("ab") as log:
+                nowhere = subprocess.DEVNULL
+                subprocess.Popen(command, cwd=ROOT, stdin=nowhere, stdout=log, stderr=log, start_new_session=True)
             with waiting("starting Prefect, MLflow and a worker"):
                 _wait_until_healthy(home)
     show_status(home, as_json=False)
@@ -100,20 +96,11 @@ def _ports_lock() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "graphmill" / "ports.lock"
 
 
-def _resolved_settings(kept: ServiceSettings, request: UpRequest) -> ServiceSettings:
+def _resolved_settings(kept: ServiceSettings, options: dict[str, Any]) -> ServiceSettings:
     """Return the settings as they were, with what was named now, and ports that are free. Raises RecipeError."""
-    ports = {name: request.options.get(f"{name}_port") for name in ("prefect", "mlflow")}
+    ports = {name: options.get(f"{name}_port") for name in ("prefect", "mlflow")}
     named = {name for name in kept.named_ports if ports[name] != 0} | {name for name, port in ports.items() if port}
-    return resolve(kept.model_copy(update={**request.given, "named_ports": tuple(sorted(named))}))
-
-
-def _refuse_changes(kept: ServiceSettings | None, request: UpRequest) -> None:
-    if kept is None:
-        return
-    changed = [name for name, value in request.given.items() if getattr(kept, name) != value]
-    if changed:
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in changed)
-        raise RecipeError(f"graphmill is up with another {names}; end it first: graphmill down")
+    return resolve(kept.model_copy(update={**options, "named_ports": tuple(sorted(named))}))
 
 
 def _prepare_stores(home: Home, settings: ServiceSettings) -> None:
@@ -128,11 +115,6 @@ def _prepare_stores(home: Home, settings: ServiceSettings) -> None:
         from flows.services.postgres import check_database
 
         check_database(settings)
-
-
-def _start(home: Home, command: list[str]) -> None:
-    with log_path(home, "supervisor").open("ab") as log:
-        subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
 
 
 def _wait_until_healthy(home: Home) -> None:
@@ -204,8 +186,7 @@ def _signal(process: int, number: signal.Signals) -> None:
 def run_worker(home: Home, pool: str, limit: int) -> None:
     """Become a worker of the servers that the environment names.
 
-    Raises:
-        StageError: there is no PREFECT_API_URL, or its server cannot be prepared.
+    Raises StageError: there is no PREFECT_API_URL, or its server cannot be prepared.
     """
     from flows.services.addresses import connect
     from flows.services.bootstrap import prepare_server
@@ -216,12 +197,11 @@ def run_worker(home: Home, pool: str, limit: int) -> None:
     prepare_server(pool)
     kept = read_settings(home) or ServiceSettings()
     service = worker_service(home, kept.model_copy(update={"pool": pool, "limit": limit}))
-    environment = _with_named_servers(service_environment(service))
     os.chdir(ROOT)
-    os.execve(sys.executable, service.command, environment)
+    os.execve(sys.executable, service.command, with_named_servers(service_environment(service)))
 
 
-def _with_named_servers(environment: dict[str, str]) -> dict[str, str]:
+def with_named_servers(environment: dict[str, str]) -> dict[str, str]:
     """Let this process's own servers stand for those of the settings, which may be another machine's or none."""
     prefect = ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING", "PREFECT_UI_URL")
     servers = (*prefect, "MLFLOW_TRACKING_URI", "GRAPHMILL_TRACKING")

@@ -12,7 +12,7 @@ from pathlib import Path
 from pydantic import BaseModel, ValidationError
 
 from configs.errors import RecipeError
-from flows.terminal.ages import parse_age
+from flows.terminal.options import parse_age
 from tasks.storage.artifacts import write_atomic
 from tasks.storage.home import Home
 
@@ -109,11 +109,11 @@ _NAME = re.compile(r"(\[[0-9a-f:]+\]|[a-z0-9]([a-z0-9._-]*[a-z0-9])?)(:[0-9]{1,5
 
 def checked_names(names: Iterable[str], option: str) -> tuple[str, ...]:
     """Return host names in lower case, each once. Raises RecipeError for what is no `NAME` or `NAME:PORT`."""
-    found = tuple(dict.fromkeys(name.strip().lower() for name in names))
-    wrong = [name for name in found if not _NAME.fullmatch(name)]
+    unique = tuple(dict.fromkeys(name.strip().lower() for name in names))
+    wrong = [name for name in unique if not _NAME.fullmatch(name)]
     if wrong:
         raise RecipeError(f"{option} {wrong[0]!r}: a host name or address is wanted, with :PORT where it differs")
-    return found
+    return unique
 
 
 def kept_seconds(text: str, option: str) -> float:
@@ -175,11 +175,8 @@ def write_settings(home: Home, settings: ServiceSettings) -> None:
 def resolve(given: ServiceSettings) -> ServiceSettings:
     """Choose ports and credentials where they are still open.
 
-    Port 0 is "choose"; a port of `named_ports` is that one or none.
-
-    Raises:
-        RecipeError: a port is taken, the host is no address of this machine, the pool cannot be called so, the
-            database is not PostgreSQL.
+    Port 0 is "choose"; a port of `named_ports` is that one or none. Raises RecipeError: a port is taken, the host is no
+    address of this machine, the pool cannot be called so, the database is not PostgreSQL.
     """
     _check_database(given.database)
     if not given.host.strip():  # a socket would take it for every interface, without a password
@@ -188,8 +185,6 @@ def resolve(given: ServiceSettings) -> ServiceSettings:
         raise RecipeError(
             f"--pool {given.pool!r}: a name without any of {' '.join(_NOT_IN_POOLS)}, as Prefect wants it"
         )
-    if given.limit < 1:
-        raise RecipeError(f"--limit {given.limit}: at least one run at a time")
     if given.database is None and given.limit > SQLITE_LIMIT:
         raise RecipeError(
             f"--limit {given.limit} is more than SQLite bears ({SQLITE_LIMIT} runs at a time); "
@@ -244,8 +239,8 @@ def _choose_port(given: ServiceSettings, service: str, port: int, besides: int =
             with socket.create_server(
                 (host, candidate), family=socket.AF_INET6 if ":" in host else socket.AF_INET
             ) as listener:
-                found: int = listener.getsockname()[1]
-                return found
+                free_port: int = listener.getsockname()[1]
+                return free_port
         except OSError as error:
             if error.errno not in (13, 98):  # neither forbidden nor taken: the host is at fault
                 raise RecipeError(

@@ -46,11 +46,6 @@ class SupervisorState(BaseModel):
         return bool(self.services) and all(service.healthy for service in self.services.values())
 
 
-def state_path(home: Home) -> Path:
-    """File of the state."""
-    return folder(home) / "state.json"
-
-
 def lock_path(home: Home) -> Path:
     """Lock that the supervisor holds as long as it lives."""
     return home.locks / "services.lock"
@@ -64,14 +59,14 @@ def is_up(home: Home) -> bool:
 def read_state(home: Home) -> SupervisorState:
     """Return the last state that was written; an empty one where there is none."""
     try:
-        return SupervisorState.model_validate_json(state_path(home).read_bytes())
+        return SupervisorState.model_validate_json((folder(home) / "state.json").read_bytes())
     except (FileNotFoundError, ValidationError):
         return SupervisorState()
 
 
 def write_state(home: Home, state: SupervisorState) -> None:
     """Write the state, whole or not at all."""
-    write_atomic(state_path(home), state.model_dump_json(indent=1).encode())
+    write_atomic(folder(home) / "state.json", state.model_dump_json(indent=1).encode())
 
 
 def now_text() -> str:
@@ -104,30 +99,12 @@ def supervisor_of(home: Home) -> int:
     return state.process if state.process > 0 and born(state.process) == state.born != "" else 0
 
 
-def listens(process: int, port: int) -> bool:
-    """Whether a process of this user, or one that it started, listens on a TCP port."""
-    try:
-        leader = psutil.Process(process)
-        members = [leader, *leader.children(recursive=True)]
-    except psutil.Error:
-        return False
-    for member in members:
-        with contextlib.suppress(psutil.Error):
-            for connection in member.net_connections("tcp"):
-                if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port:
-                    return True
-    return False
-
-
 def end_leftovers(home: Home, grace_seconds: float = 20.0) -> list[str]:
     """End services whose supervisor was killed; their runs end too, if they end the worker's group. Returns names."""
-    ended = []
-    for service in read_state(home).services.values():
-        if not is_same(service):
-            continue
-        ended.append(service.name)
+    alive = [service for service in read_state(home).services.values() if is_same(service)]
+    for service in alive:
         end_process_group(service.process, grace_seconds)
-    return ended
+    return [service.name for service in alive]
 
 
 def end_process_group(group: int, grace_seconds: float) -> None:

@@ -26,23 +26,24 @@ def show_status(home: Home, *, as_json: bool) -> bool:
     if settings is None or not (up or any(is_same(service) for service in state.services.values())):
         out().print("graphmill is not up; start it with: graphmill up")
         return False
-    places = _places(settings)
+    pool = f"pool {settings.pool}, limit {settings.limit}"
+    places = {"prefect": settings.prefect_url, "mlflow": settings.mlflow_url, "worker": pool, "recovery": "dead runs"}
     rows = table("service", "", "where", "for", "restarts", right=("restarts",))
     for service in state.services.values():
         lives = is_same(service)
         word = "healthy" if service.healthy and lives else (service.trouble or "ended") if lives or up else "ended"
-        age = format_seconds(_seconds_since(service.since)) if lives else ""
+        began = datetime.datetime.fromisoformat(service.since) if lives else datetime.datetime.now(datetime.UTC)
+        age = format_seconds((datetime.datetime.now(datetime.UTC) - began).total_seconds()) if lives else ""
         rows.add_row(service.name, word, places[service.name], age, str(service.restarts))
     out().print(rows)
     if not up:
         out().print("the supervisor is gone: nothing restarts these; take over with: graphmill up", style="yellow")
-    print_facts(out(), [("database", _database_text(home, settings)), ("logs", str(log_path(home, "worker").parent))])
+    database = f"SQLite in {home.prefect} and {home.mlflow}"
+    if settings.database is not None:
+        scheme, _, rest = settings.database.partition("://")
+        database = f"{scheme}://{rest.rpartition('@')[2]}"
+    print_facts(out(), [("database", database), ("logs", str(log_path(home, "worker").parent))])
     return healthy
-
-
-def _seconds_since(moment: str) -> float:
-    began = datetime.datetime.fromisoformat(moment)
-    return (datetime.datetime.now(datetime.UTC) - began).total_seconds()
 
 
 def _status_json(home: Home, settings: ServiceSettings | None, up: bool) -> dict[str, Any]:
@@ -58,23 +59,11 @@ def _status_json(home: Home, settings: ServiceSettings | None, up: bool) -> dict
     }
 
 
-def _places(settings: ServiceSettings) -> dict[str, str]:
-    pool = f"pool {settings.pool}, limit {settings.limit}"
-    return {"prefect": settings.prefect_url, "mlflow": settings.mlflow_url, "worker": pool, "recovery": "dead runs"}
-
-
-def _database_text(home: Home, settings: ServiceSettings) -> str:
-    if settings.database is None:
-        return f"SQLite in {home.prefect} and {home.mlflow}"
-    scheme, _, rest = settings.database.partition("://")
-    return f"{scheme}://{rest.rpartition('@')[2]}"
-
-
 def show_log(home: Home, service: str, lines: int, *, follow: bool) -> None:
     """Print the end of a service's log. Raises RecipeError for a service that there is not."""
-    known = (*SERVICES, "supervisor")
-    if service not in known:
-        raise RecipeError(f"no service {service!r}{did_you_mean(service, known)}; there are {', '.join(known)}")
+    names = (*SERVICES, "supervisor")
+    if service not in names:
+        raise RecipeError(f"no service {service!r}{did_you_mean(service, names)}; there are {', '.join(names)}")
     path = log_path(home, service)
     if not path.exists():
         raise RecipeError(f"{service} has no log yet ({path}); start the services with: graphmill up")

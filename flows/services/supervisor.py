@@ -16,8 +16,6 @@ import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from types import FrameType
-from urllib.parse import urlsplit
 
 from flows.services.commands import Service, service_environment, services
 from flows.services.health import answers
@@ -28,7 +26,6 @@ from flows.services.state import (
     born,
     end_leftovers,
     end_process_group,
-    listens,
     lock_path,
     now_text,
     write_state,
@@ -109,21 +106,13 @@ class Keeper:
     def _check(self, now: float) -> None:
         assert self._process is not None
         self._looked = now
-        trouble = self._trouble(self.service.health_url) if self.service.health_url else ""
+        trouble = answers(self.service.health_url) if self.service.health_url else ""
         self.state.healthy, self.state.trouble = not trouble, trouble
         if not trouble:
             self._well = now
         elif now - self._well > (_SICK_SECONDS if self._well > self._started else _START_SECONDS):
             self.state.trouble = f"{trouble}; restarted"
             self._process.kill()  # it lives and does not answer: only this helps
-
-    def _trouble(self, url: str) -> str:
-        """Return what is wrong with a server; an answer counts only where it is this server's own."""
-        assert self._process is not None
-        trouble, port = answers(url), urlsplit(url).port
-        if not trouble and not self.state.healthy and port and not listens(self._process.pid, port):
-            trouble = f"another process answers on port {port}"
-        return trouble
 
     def stop(self) -> None:
         """End the service and wait for it."""
@@ -152,7 +141,7 @@ class Supervisor:
     def run(self) -> None:
         """Watch until told to stop, then end the services in reverse order."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._stop_requested)
+            signal.signal(number, lambda *_: setattr(self, "_stopping", True))
         write_state(self.home, self.state)
         while not self._stopping:
             changed = [keeper.look(self._may_start(keeper)) for keeper in self._keepers]
@@ -177,9 +166,6 @@ class Supervisor:
             self._prepared = not trouble
             keeper.state.trouble = trouble or "starting"
         return self._prepared
-
-    def _stop_requested(self, number: int, frame: FrameType | None) -> None:
-        self._stopping = True
 
 
 def keep_running(services: list[Service]) -> int:

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
-import time
 from typing import TYPE_CHECKING, Any
 
-from flows.terminal.waiting import soon
 from tasks.markdown import plain_markdown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rich.console import Console, ConsoleOptions, RenderResult
-    from rich.progress import Progress, Task, TaskID
 
-_PLAIN_EVERY_SECONDS = 10.0
-_WARM_UP_SECONDS = 10.0
-"""A stage's first steps compile and fill caches; what is left is guessed from later ones."""
 _NO_TERMINAL_WIDTH = 1000
 """Columns of a pipe or file, whatever COLUMNS says: nothing is cut or folded, who reads it can do that."""
 _WHOLE_NAME = 40
@@ -76,102 +69,6 @@ def format_seconds(seconds: float) -> str:
     if minutes < 120:
         return f"{minutes} min {rest:02d} s"
     return f"{minutes // 60} h {minutes % 60:02d} min"
-
-
-class Reporter:
-    """Progress on stderr: one live line a stage on a terminal, now and then a plain line elsewhere."""
-
-    def __init__(self, console: Console | None = None, *, verbose: bool = False) -> None:
-        """With `verbose`, the beginning of each stage is a line too."""
-        self.console = console or err()
-        self.verbose = verbose
-        self._progress: Progress | None = None
-        self._task: TaskID | None = None
-        self._said_at = 0.0
-        self._lock = threading.Lock()
-        self._cancel: Callable[[], None] = lambda: None
-
-    def waits(self, what: str) -> None:
-        """Say what is waited for, unless something else comes within a moment."""
-        self._cancel()
-        self._cancel = soon(what)
-
-    def start(self, stage: str) -> None:
-        """A stage begins."""
-        self._cancel()
-        self._said_at = time.monotonic()
-        if self.console.is_terminal:
-            self._progress = self._live()
-            self._task = self._progress.add_task(stage, total=None, detail="")
-            self._progress.start()
-        elif self.verbose:
-            self.console.print(f"{stage}: begins", markup=False)
-        else:
-            self.waits(stage)
-
-    def progress(self, stage: str, done: float, total: float, unit: str, note: str = "") -> None:
-        """Show how far the stage is; may be called from any thread."""
-        detail = f"{_count(done)} of {_count(total)} {unit}" + (f"  {note}" if note else "")
-        with self._lock:
-            if self._progress is not None and self._task is not None:
-                self._progress.update(self._task, completed=done, total=total or None, detail=detail)
-            elif time.monotonic() - self._said_at >= _PLAIN_EVERY_SECONDS:
-                self._said_at = time.monotonic()
-                self.console.print(f"{stage}: {detail}", markup=False)
-
-    def message(self, stage: str, text: str) -> None:
-        """Show a line."""
-        self._cancel()
-        self.console.print(f"{stage}: {text}", style="dim", markup=False)
-
-    def warning(self, stage: str, text: str) -> None:
-        """Show a warning."""
-        self.console.print(f"warning: {stage}: {text}", style="yellow", markup=False)
-
-    def finish(self, stage: str, text: str) -> None:
-        """The stage has ended; `text` says how."""
-        self.close()
-        self.console.print(f"{stage:<11} {text}", markup=False)
-        self.waits("Prefect records it")
-
-    def close(self) -> None:
-        """Take the live line away."""
-        self._cancel()
-        progress, self._progress, self._task = self._progress, None, None
-        if progress is not None:
-            progress.stop()
-
-    def _live(self) -> Progress:
-        from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
-        from rich.text import Text
-
-        class _TimeLeft(ProgressColumn):
-            """What is left, once it is known: not from a stage's first seconds, and not beside its own estimate."""
-
-            def render(self, task: Task) -> Text:
-                return Text(_left(task.elapsed, task.time_remaining, str(task.fields["detail"])))
-
-        return Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description:<11}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[detail]}", markup=False),
-            TimeElapsedColumn(),
-            _TimeLeft(),
-            console=self.console,
-            transient=True,
-            refresh_per_second=4,
-        )
-
-
-def _left(elapsed: float | None, remaining: float | None, detail: str) -> str:
-    if remaining is None or (elapsed or 0.0) < _WARM_UP_SECONDS or " left" in detail:
-        return ""
-    return f"{format_seconds(remaining)} left"
-
-
-def _count(value: float) -> str:
-    return f"{int(value):,}" if value == int(value) else f"{value:,.1f}"
 
 
 class TextTable:

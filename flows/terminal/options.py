@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -61,3 +64,25 @@ def open_home(home: Path | None, trust_code: list[str] | None = None) -> Home:
     global_options.opened, global_options.home_named = place.root, (home or global_options.home) is not None
     global_options.takes_trust = trust_code is not None
     return place
+
+
+def graphmill_command(*arguments: str) -> str:
+    """Return how this very `graphmill` is called again, for the home of this command: a line that works when copied."""
+    home = ["--home", str(global_options.opened)] if global_options.home_named and global_options.opened else []
+    program, on_path = Path(sys.executable).parent / "graphmill", shutil.which("graphmill")
+    if on_path is not None and Path(on_path).resolve() == program.resolve():
+        name = "graphmill"
+    else:
+        name = str(program.relative_to(Path.cwd()) if program.is_relative_to(Path.cwd()) else program)
+    return shlex.join([name, *home, *arguments])
+
+
+def parse_age(text: str, option: str = "--older-than") -> float:
+    """Return `7d`, `12h`, `30m`, `4w` in seconds. Raises RecipeError."""
+    from configs.errors import RecipeError
+    from configs.values.expectations import age_seconds
+
+    try:
+        return age_seconds(text)
+    except ValueError as error:
+        raise RecipeError(f"{option} {error}") from None

@@ -8,64 +8,129 @@ import time
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from flows.terminal.console import Reporter
+from flows.terminal.console import err, format_seconds
+from flows.terminal.waiting import soon
 from tasks.stage import Listener
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.console import Console
+    from rich.progress import Progress, Task, TaskID
+
     from tasks.publish.tracking.live import LiveTracker
 
-# Set by the command line; None where a Prefect worker runs the flow.
-REPORTER: ContextVar[Reporter | None] = ContextVar("graphmill_reporter", default=None)
-
-
-def current_reporter() -> Reporter | None:
-    """Return who shows progress on the terminal. A function, since Dask pickles the flow by value with its globals."""
-    return REPORTER.get()
-
-
+_PLAIN_EVERY_SECONDS = 10.0
+_WARM_UP_SECONDS = 10.0
+"""A stage's first steps compile and fill caches; what is left is guessed from later ones."""
 _FIRST_ARTIFACT_SECONDS = 3.0
 _ARTIFACT_EVERY_SECONDS = 5.0
 _LOG_EVERY_SECONDS = 5.0
 logger = logging.getLogger(__name__)
 
 
-class ReporterListener(Listener):
-    """Shows on the terminal what is heard."""
+class Reporter(Listener):
+    """Progress on stderr: one live line a stage on a terminal, now and then a plain line elsewhere."""
 
-    def __init__(self, reporter: Reporter | None) -> None:
-        self.reporter = reporter
+    def __init__(self, console: Console | None = None, *, verbose: bool = False) -> None:
+        """With `verbose`, the beginning of each stage is a line too."""
+        self.console = console or err()
+        self.verbose = verbose
+        self._progress: Progress | None = None
+        self._task: TaskID | None = None
+        self._said_at = 0.0
+        self._lock = threading.Lock()
+        self._cancel: Callable[[], None] = lambda: None
+
+    def waits(self, what: str) -> None:
+        """Say what is waited for, unless something else comes within a moment."""
+        self._cancel()
+        self._cancel = soon(what)
 
     def begin(self, stage: str) -> None:
         """A stage begins."""
-        if self.reporter is not None:
-            self.reporter.start(stage)
-
-    def end(self, stage: str, text: str) -> None:
-        """The stage ended well."""
-        if self.reporter is not None:
-            self.reporter.finish(stage, text)
+        self._cancel()
+        self._said_at = time.monotonic()
+        if self.console.is_terminal:
+            self._progress = self._live()
+            self._task = self._progress.add_task(stage, total=None, detail="")
+            self._progress.start()
+        elif self.verbose:
+            self.console.print(f"{stage}: begins", markup=False)
+        else:
+            self.waits(stage)
 
     def progress(self, stage: str, done: float, total: float, unit: str, note: str = "") -> None:
-        """Show how far it is."""
-        if self.reporter is not None:
-            self.reporter.progress(stage, done, total, unit, note)
+        """Show how far the stage is; may be called from any thread."""
+        detail = f"{_count(done)} of {_count(total)} {unit}" + (f"  {note}" if note else "")
+        with self._lock:
+            if self._progress is not None and self._task is not None:
+                self._progress.update(self._task, completed=done, total=total or None, detail=detail)
+            elif time.monotonic() - self._said_at >= _PLAIN_EVERY_SECONDS:
+                self._said_at = time.monotonic()
+                self.console.print(f"{stage}: {detail}", markup=False)
 
     def message(self, stage: str, text: str) -> None:
-        """Show it."""
-        if self.reporter is not None:
-            self.reporter.message(stage, text)
+        """Show a line."""
+        self._cancel()
+        self.console.print(f"{stage}: {text}", style="dim", markup=False)
 
     def warning(self, stage: str, text: str) -> None:
-        """Show it."""
-        if self.reporter is not None:
-            self.reporter.warning(stage, text)
+        """Show a warning."""
+        self.console.print(f"warning: {stage}: {text}", style="yellow", markup=False)
+
+    def end(self, stage: str, text: str) -> None:
+        """The stage has ended; `text` says how."""
+        self.close()
+        self.console.print(f"{stage:<11} {text}", markup=False)
+        self.waits("Prefect records it")
+
+    def close(self) -> None:
+        """Take the live line away."""
+        self._cancel()
+        progress, self._progress, self._task = self._progress, None, None
+        if progress is not None:
+            progress.stop()
+
+    def _live(self) -> Progress:
+        from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.text import Text
+
+        class _TimeLeft(ProgressColumn):
+            """What is left, once it is known: not from a stage's first seconds, and not beside its own estimate."""
+
+            def render(self, task: Task) -> Text:
+                known = task.time_remaining is not None and (task.elapsed or 0.0) >= _WARM_UP_SECONDS
+                told = " left" in str(task.fields["detail"])
+                return Text(f"{format_seconds(task.time_remaining or 0.0)} left" if known and not told else "")
+
+        return Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description:<11}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[detail]}", markup=False),
+            TimeElapsedColumn(),
+            _TimeLeft(),
+            console=self.console,
+            transient=True,
+            refresh_per_second=4,
+        )
 
 
-class RunListener(ReporterListener):
+def _count(value: float) -> str:
+    return f"{int(value):,}" if value == int(value) else f"{value:,.1f}"
+
+
+REPORTER: ContextVar[Reporter | None] = ContextVar("graphmill_reporter", default=None)
+"""Set by the command line; None where a Prefect worker runs the flow."""
+
+
+class RunListener(Listener):
     """Hears the stages of one flow run."""
 
     def __init__(self, reporter: Reporter | None) -> None:
-        super().__init__(reporter)
+        self.reporter = reporter
+        """Shows it on the terminal; None where a Prefect worker runs the flow."""
         self.tracker: LiveTracker | None = None
         """Gets training metrics while they are made."""
         self.tracked_run = ""
@@ -82,18 +147,21 @@ class RunListener(ReporterListener):
         """A stage begins."""
         self._stage_began, self._artifact, self._artifact_at = time.monotonic(), None, 0.0
         self._progress_logged_at = self._stage_began
-        super().begin(stage)
+        if self.reporter is not None:
+            self.reporter.begin(stage)
 
     def end(self, stage: str, text: str) -> None:
         """The stage ended well."""
         if self._artifact is not None:
             self._write_artifact(stage, 100.0, "")
-        super().end(stage, text)
+        if self.reporter is not None:
+            self.reporter.end(stage, text)
         self._log(logging.INFO, f"{stage}: {text}")
 
     def progress(self, stage: str, done: float, total: float, unit: str, note: str = "") -> None:
         """Show it, and keep Prefect's progress artifact of a stage that takes longer than a moment."""
-        super().progress(stage, done, total, unit, note)
+        if self.reporter is not None:
+            self.reporter.progress(stage, done, total, unit, note)
         now = time.monotonic()
         slow = now - self._stage_began >= _FIRST_ARTIFACT_SECONDS
         # Prefect's client belongs to the flow's thread.
@@ -108,12 +176,14 @@ class RunListener(ReporterListener):
 
     def message(self, stage: str, text: str) -> None:
         """Log it, and show it to those who asked for more."""
-        super().message(stage, text)
+        if self.reporter is not None:
+            self.reporter.message(stage, text)
         self._log(logging.INFO, f"{stage}: {text}")
 
     def warning(self, stage: str, text: str) -> None:
         """Show and log it."""
-        super().warning(stage, text)
+        if self.reporter is not None:
+            self.reporter.warning(stage, text)
         self._log(logging.WARNING, f"{stage}: {text}")
 
     def failure(self, stage: str, text: str) -> None:
@@ -124,14 +194,19 @@ class RunListener(ReporterListener):
         """Hand training metrics to MLflow's live view, and show validations in Prefect's log and progress."""
         if self.tracker is not None:
             self.tracker.record(record)
-        found = {key: value for key, value in record.items() if key.startswith("valid")}
-        if not found:
+        values = [f"{key} {value:.4f}" for key, value in record.items() if key.startswith("valid")]
+        if not values:
             return
-        self._validation = ", ".join(f"{key} {value:.4f}" for key, value in found.items())
+        self._validation = ", ".join(values)
         now = time.monotonic()
         if now - self._logged_at >= _LOG_EVERY_SECONDS:  # small graphs have many epochs a second
             self._logged_at = now
             self._log(logging.INFO, f"{stage}: epoch {record.get('epoch', 0):.0f}: {self._validation}")
+
+    def close(self) -> None:
+        """Take the live line on the terminal away."""
+        if self.reporter is not None:
+            self.reporter.close()
 
     def _in_flow_thread(self) -> bool:
         return threading.get_ident() == self._thread

@@ -33,9 +33,7 @@ def check_address_space() -> None:
 def check_home(home: Home) -> None:
     """Refuse a home that a run cannot write to, or whose disk has no room for the run's records.
 
-    Raises:
-        RecipeError: it cannot be written to.
-        StageError: the disk is all but full.
+    Raises RecipeError: it cannot be written to; StageError: the disk is all but full.
     """
     disk = os.statvfs(home.root)
     if disk.f_files and disk.f_favail < _LEAST_FREE_FILES:  # some file systems do not count

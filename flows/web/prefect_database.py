@@ -68,7 +68,13 @@ class PrefectDatabase:
         if not self.is_made or named_elsewhere():
             return
         try:
-            there = self.path.exists() and self._has_tables()
+            there = self.path.exists()
+            if there:
+                place = f"file:{quote(str(self.path))}?mode=ro"
+                with contextlib.closing(sqlite3.connect(place, uri=True)) as connection:
+                    there = bool(
+                        connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'").fetchall()
+                    )
         except sqlite3.OperationalError:  # somebody has it locked
             return
         except sqlite3.DatabaseError as error:
@@ -79,10 +85,6 @@ class PrefectDatabase:
             ) from error
         if not there:
             self._mark.unlink(missing_ok=True)
-
-    def _has_tables(self) -> bool:
-        with contextlib.closing(sqlite3.connect(f"file:{quote(str(self.path))}?mode=ro", uri=True)) as connection:
-            return bool(connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'").fetchall())
 
     def set_aside(self) -> None:
         """Rename what cannot be opened, so that the next server makes new tables."""

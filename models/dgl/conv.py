@@ -12,10 +12,9 @@ from torch import Tensor, nn
 
 from configs.errors import RecipeError
 from models.block import Block
-from models.dgl.adapter import give_degrees, load_dgl
+from models.dgl.adapter import give_degrees, load_dgl, make_handle
 from models.dgl.configs import DglConfig
 from models.dgl.convolutions import complete_options, find_convolution
-from models.dgl.handles import block_handle, end_degrees, graph_handle
 from models.facts import GraphFacts
 from models.kernels.dense.linear import Linear
 from models.layers.encoders import EdgeEncoder
@@ -200,7 +199,9 @@ class DglConv(nn.Module):
         arguments: list[Any] = []
         for word in self.spec.reads:
             if word in ("edges", "edges_if_any", "edges_like_nodes"):
-                arguments += [] if self.edges is None else [_rows(self.edges(block, torch.float32))]
+                if self.edges is not None:
+                    edges: Any = self.edges(block, torch.float32)
+                    arguments.append(edges if isinstance(edges, Tensor) else edges[0][edges[1].long()])
             elif word == "relations":
                 arguments.append(torch.zeros(block.num_edges).long() if block.edge_type is None else block.edge_type)
             elif word == "distances":
@@ -219,6 +220,34 @@ class DglConv(nn.Module):
         return arguments
 
 
-def _rows(edges: Any) -> Tensor:
-    """Return the edges' vectors (E, dim), also where they come as a table and codes."""
-    return edges if isinstance(edges, Tensor) else edges[0][edges[1].long()]
+def block_handle(block: Block) -> Any:
+    """Return a block as a DGL block, whose sources' degrees are `end_degrees`.
+
+    Where all nodes are both ends it is a graph, whose degrees are those of its own edges, in and out.
+    """
+
+    def make() -> Any:
+        handle = make_handle(block.indptr, block.indices.long(), block.num_src)
+        if block.degree is None or block.num_src == block.num_dst:
+            return handle
+        return give_degrees(handle, block.counts, end_degrees(block))
+
+    return block.cached("DGL block", make)
+
+
+def graph_handle(block: Block) -> Any:
+    """Return a block as a DGL graph of the sources, of which only the destinations have in-edges."""
+    if block.num_src == block.num_dst:
+        return block_handle(block)
+
+    def make() -> Any:
+        indptr = torch.cat([block.indptr, block.indptr[-1:].expand(block.num_src - block.num_dst)])
+        degrees = end_degrees(block)
+        return give_degrees(make_handle(indptr, block.indices.long(), block.num_src), degrees, degrees)
+
+    return block.cached("DGL graph", make)
+
+
+def end_degrees(block: Block) -> Tensor:
+    """Return in-degrees of the sources, those of the destinations counted in the block: float32 (num_src,)."""
+    return torch.cat([block.counts, block.degrees[block.num_dst :]])

@@ -7,23 +7,77 @@ layers as further columns behind it, so that sampled blocks and layer-wise infer
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from configs.errors import RecipeError
 from configs.registry import MODELS
 from models.base import GraphModel
-from models.block import Batch
-from models.dgl.columns import CarryingEncoder, CarryingLayer, WithoutLast
+from models.block import Batch, Block, Inputs
 from models.dgl.configs import DglConfig
-from models.dgl.conv import DglConv, Sizes
+from models.dgl.conv import DglConv, Sizes, graph_handle
 from models.dgl.convolutions import complete_options, find_convolution
-from models.dgl.handles import graph_handle
 from models.facts import GraphFacts
 from models.layers.encoders import NodeEncoder
-from models.layers.layer import Layer
+from models.layers.layer import Layer, own_rows
+
+
+class CarryingLayer(Layer):
+    """A layer whose convolution reads further columns, which norm, activation and dropout leave alone."""
+
+    columns = 0
+    """How many, behind the node's vector; `out_dim` counts them."""
+
+    def forward(self, block: Block, x: Tensor) -> Tensor:
+        """Run the layer: x (num_src, in + columns) -> (num_dst, out + columns)."""
+        vector, carried = x[:, : -self.columns], x[:, -self.columns :]
+        y, kept = self.conv(block, vector, carried)
+        y = self.activation(self.norm(self.feed_forward(y)))
+        if self.shortcut is not None:
+            y = y + self.shortcut(own_rows(block, vector))
+        return torch.cat([y, kept], 1)
+
+
+class CarryingEncoder(NodeEncoder):
+    """The encoder, and behind its result the columns that the layers carry along."""
+
+    def __init__(self, word: str, columns: int, facts: GraphFacts, *args: Any, **kwargs: Any) -> None:
+        """`word`: coordinates, node_types or first_vectors; as `Convolution.reads` has it."""
+        if word == "coordinates":
+            facts = replace(facts, feature_dim=facts.feature_dim - columns)
+        super().__init__(facts, *args, **kwargs)
+        self.word, self.columns, self.is_plain = word, columns, False
+        self.out_dim += columns
+
+    def forward(self, inputs: Inputs) -> Tensor:
+        """Return (n, out_dim)."""
+        if self.word == "coordinates":
+            assert inputs.feat is not None, "the loader gave no features"
+            feat, carried = inputs.feat[:, : -self.columns], inputs.feat[:, -self.columns :]
+            return torch.cat([super().forward(replace(inputs, feat=feat)), carried.float()], 1)
+        x = super().forward(inputs)
+        if self.word == "first_vectors":
+            return torch.cat([x, x], 1)
+        node_type = inputs.node_type
+        carried = x.new_zeros(len(x), 1) if node_type is None else node_type.unsqueeze(1)
+        return torch.cat([x, carried.float()], 1)
+
+
+class WithoutLast(nn.Module):
+    """All columns but the last ones: (n, dim) -> (n, dim - columns)."""
+
+    def __init__(self, columns: int) -> None:
+        super().__init__()
+        self.columns = columns
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Leave them out."""
+        return x[:, : -self.columns] if self.columns else x
+
 
 _EDGE_DIM, _COORDINATES = 16, 3
 _CARRIED = ("coordinates", "node_types", "first_vectors")
@@ -139,6 +193,5 @@ def _refuse(config: DglConfig, facts: GraphFacts, carries: str, columns: int) ->
             f"model.conv={config.conv} reads positions from the last {columns} feature columns, and there are "
             f"{facts.feature_dim}; set model.coordinates, or take another convolution"
         )
-    if carries and (config.norm_first or config.jumping != "none"):
-        option = "norm_first" if config.norm_first else "jumping"
-        raise RecipeError(f"model.{option} cannot be used with model.conv={config.conv}; remove it")
+    if carries and config.norm_first:
+        raise RecipeError(f"model.norm_first cannot be used with model.conv={config.conv}; remove it")

@@ -31,7 +31,6 @@ class DeepLayer(nn.Module):
         super().__init__()
         self.kind = config.block if number or config.block == "plain" else "first " + config.block
         self.out_dim = config.hidden_dim
-        """Columns of the result."""
         self.conv, self.norm = conv, norm
         if activate and self.kind != "res":  # which adds before it drops
             self.activation: nn.Module = Activation(config.activation, config.dropout)
@@ -159,12 +158,10 @@ class DeepGcn(GraphModel):
         state = self.start.expand(len(offsets) - 1, -1)
         x = self.encoder(batch.inputs)
         x = self.layers[0](batch.block(0), x + segment_broadcast(state, offsets, len(x)))
-        collected = self.collect(None, x)
         for number, node in enumerate(virtual, 1):
             layer: Any = self.layers[number]
             x, state = layer.run_joined(batch.block(number), x, node, state, offsets)
-            collected = self.collect(collected, x)
-        return collected
+        return x
 
 
 _UNSUPPORTED = ("norm_first", "feed_forward", "residual")
@@ -190,7 +187,7 @@ def _refuse(config: DeepConfig, facts: GraphFacts) -> None:
     if config.reversible:
         if config.hidden_dim % (config.groups or 2):
             raise RecipeError(f"model.groups={config.groups or 2} does not divide hidden_dim={config.hidden_dim}")
-        _require(config, "reversible", block="res+", checkpoint=False, jumping="none")
+        _require(config, "reversible", block="res+", checkpoint=False)
     if config.virtual_node:
         refuse_without_graphs(facts)
         if config.num_layers == 1:

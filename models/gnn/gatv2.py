@@ -23,18 +23,14 @@ class Gatv2Conv(AttentionConv):
     ) -> None:
         super().__init__(heads, dim, mean=mean, config=config, edges=edges)
         self.source = Linear(in_dim, heads * dim)
-        self.target = self.source if config.share_weights else Linear(in_dim, heads * dim)
+        self.target = Linear(in_dim, heads * dim)
         self.attention = nn.Parameter(torch.empty(heads, dim))
         for weight in (self.source.weight, self.target.weight, self.attention):
             nn.init.xavier_uniform_(weight)
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
         """Convolve: x (num_src, in_dim) -> (num_dst, dim or heads * dim)."""
-        source = self.split(self.source(x))
-        if self.target is self.source:
-            target = own_rows(block, source)
-        else:
-            target = self.split(self.target(own_rows(block, x)))
+        source, target = self.split(self.source(x)), self.split(self.target(own_rows(block, x)))
         if self.carried is not None:
             adj = self.edges(block)
             scores = gatv2_scores(adj, source, target, self.attention, self.slope) + self.carried.scores(block, adj)

@@ -74,11 +74,6 @@ class Gcn(GraphModel):
 
     Config = GcnConfig
 
-    @property
-    def convolves_padded(self) -> bool:
-        """Without weights, and features of edges."""
-        return not self.config.edge_weights and self.edge_facts is None
-
     def make_conv(self, in_dim: int, out_dim: int) -> nn.Module:
         """Return one convolution."""
         return GcnConv(in_dim, out_dim, self.edge_facts)

@@ -81,12 +81,9 @@ class GraphSage(GraphModel):
     @property
     def reads_mean(self) -> bool:
         """With mean or sum, on features of nodes as they are, without those of edges."""
-        return self.encoder.is_plain and self.convolves_padded
-
-    @property
-    def convolves_padded(self) -> bool:
-        """With mean or sum, without weights and features of edges."""
-        return self.config.aggregator != "max" and not self.config.edge_weights and self.edge_facts is None
+        config = self.config
+        is_plain_mean = config.aggregator != "max" and not config.edge_weights and self.edge_facts is None
+        return self.encoder.is_plain and is_plain_mean
 
     def make_conv(self, in_dim: int, out_dim: int) -> nn.Module:
         """Return one convolution."""

@@ -30,7 +30,6 @@ class ReversibleLayer(nn.Module):
         super().__init__()
         self.groups = nn.ModuleList(groups)
         self.out_dim = dim
-        """Columns of the result."""
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
         """Run the layer and let autograd remember everything."""

@@ -16,7 +16,7 @@ from models.gnn.gcn import propagate
 from models.layers.dropout import Dropout
 from models.layers.layer import make_norm
 
-_NO_LAYERS = {"norm_first": False, "feed_forward": 0, "residual": False, "jumping": "none", "head": "linear"}
+_NO_LAYERS = {"norm_first": False, "feed_forward": 0, "residual": False, "head": "linear"}
 
 
 class Propagation(nn.Module):
@@ -25,7 +25,6 @@ class Propagation(nn.Module):
     def __init__(self, dim: int) -> None:
         super().__init__()
         self.out_dim = dim
-        """Columns of the result."""
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
         """Propagate."""

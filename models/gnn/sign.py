@@ -20,7 +20,6 @@ class HopPropagation(nn.Module):
         super().__init__()
         self.dim = dim
         self.out_dim = dim * (number + 2)
-        """Columns of the result."""
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
         """Propagate all hops, since on sampled blocks the sources of one are not those of the next."""
@@ -28,16 +27,14 @@ class HopPropagation(nn.Module):
 
 
 class Inception(nn.Module):
-    """An MLP a hop, side by side, and one on all: (n, (K + 1) D) -> (n, hidden_dim)."""
+    """A map with norm and activation a hop, side by side, and one on all: (n, (K + 1) D) -> (n, hidden_dim)."""
 
     def __init__(self, num_hops: int, dim: int, config: SignConfig) -> None:
         super().__init__()
         hidden = config.hidden_dim
         options = (config.activation, config.dropout, config.norm)
-        self.hops = nn.ModuleList(
-            nn.Sequential(*hidden_layers(dim, hidden, config.hop_layers, *options)) for _ in range(num_hops)
-        )
-        self.mix = nn.Sequential(*hidden_layers(num_hops * hidden, hidden, config.mix_layers, *options))
+        self.hops = nn.ModuleList(nn.Sequential(*hidden_layers(dim, hidden, 1, *options)) for _ in range(num_hops))
+        self.mix = nn.Sequential(*hidden_layers(num_hops * hidden, hidden, 1, *options))
 
     def forward(self, x: Tensor) -> Tensor:
         """Map each row."""

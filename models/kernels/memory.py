@@ -15,7 +15,7 @@ import mmap
 import threading
 import weakref
 from collections import deque
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,34 +30,6 @@ _HUGE_PAGE = 1 << 21
 _SPARE_BYTES = 1 << 26
 
 
-class PageLocks(Protocol):
-    """What locks memory in place, so that a GPU copies from it without the CPU."""
-
-    def lock(self, address: int, num_bytes: int) -> bool:
-        """Lock; return whether that went well."""
-
-    def unlock(self, address: int) -> None:
-        """Unlock what was locked at an address."""
-
-
-class CudaPageLocks:
-    """CUDA's. Not yet run on a GPU."""
-
-    def lock(self, address: int, num_bytes: int) -> bool:
-        """Register the memory with CUDA."""
-        runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]
-        if int(runtime.cudaHostRegister(address, num_bytes, 0)) == 0:
-            return True
-        # CUDA keeps the error for who asks next, and that is torch after its next kernel: it would end the training.
-        with contextlib.suppress(RuntimeError):
-            torch.zeros(1, device="cuda")
-        return False
-
-    def unlock(self, address: int) -> None:
-        """Take it back."""
-        torch.cuda.cudart().cudaHostUnregister(address)  # type: ignore[no-untyped-call]
-
-
 class Recycler:
     """Memory between batches.
 
@@ -65,8 +37,6 @@ class Recycler:
     """
 
     def __init__(self) -> None:
-        self._locks: PageLocks | None = None
-        self._locked: set[int] = set()
         self._idle: deque[mmap.mmap] = deque()
         self._lock = threading.Lock()
         self._total_bytes = 0
@@ -92,33 +62,11 @@ class Recycler:
                 self._drop()
             self._peak_bytes = 0
 
-    def lock_pages(self, locks: PageLocks) -> None:
-        """From now on, lock what memory is made: a GPU then copies straight from it, while the CPU goes on.
-
-        Whoever starts such a copy keeps the arrays until it is done (`models.block` does).
-        """
-        with self._lock:
-            self._locks = locks
-            while self._idle:  # what lies idle is not locked
-                self._drop()
-
     def _drop(self) -> int:
         """Give the oldest idle memory back; return its size."""
         oldest = self._idle.popleft()
-        address = _address(oldest)
-        if address in self._locked:
-            assert self._locks is not None
-            self._locked.remove(address)
-            self._locks.unlock(address)
         self._total_bytes -= len(oldest)
         return len(oldest)
-
-    def _allocate(self, size: int) -> mmap.mmap:
-        memory = _allocate(size)
-        self._total_bytes += len(memory)
-        if self._locks is not None and self._locks.lock(_address(memory), len(memory)):
-            self._locked.add(_address(memory))
-        return memory
 
     def _take(self, size: int) -> mmap.mmap:
         with self._lock:  # finalizers only append, so one that runs in here waits for nothing
@@ -133,15 +81,12 @@ class Recycler:
             if fitting is not None:
                 self._idle.remove(fitting)
                 idle_bytes -= best
-            taken = self._allocate(size) if fitting is None else fitting
+            taken = _allocate(size) if fitting is None else fitting
+            self._total_bytes += len(taken) if fitting is None else 0
             self._peak_bytes = max(self._peak_bytes, self._total_bytes - idle_bytes)
             while idle_bytes > self._peak_bytes + _SPARE_BYTES:
                 idle_bytes -= self._drop()
             return taken
-
-
-def _address(memory: mmap.mmap) -> int:
-    return int(np.frombuffer(memory, np.uint8).ctypes.data)
 
 
 def _rounded(size: int) -> int:
@@ -169,11 +114,6 @@ def give_back() -> None:
     _recycler.give_back()
     with contextlib.suppress(AttributeError):  # not glibc
         ctypes.CDLL(None).malloc_trim(0)
-
-
-def lock_recycled_pages() -> None:
-    """Lock the process's own recycled memory from now on, for copies to a GPU."""
-    _recycler.lock_pages(CudaPageLocks())
 
 
 def empty(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | None = None) -> Tensor:

@@ -48,7 +48,7 @@ class KnowledgeModel(RowsModel):
     """
 
     unit_entities: ClassVar[bool] = False
-    """Whether entities' rows are given the length 1 after each step; see `has_unit_entities`."""
+    """Whether entities' rows are given the length 1 after each step."""
 
     @classmethod
     def queries(cls, config: Any, entities: Tensor, relations: Tensor, side: Side) -> EntityQueries:
@@ -95,11 +95,6 @@ class KnowledgeModel(RowsModel):
     def start_relations(cls, config: Any, rows: Tensor, generator: torch.Generator) -> None:
         """Fill relations' rows, float32 (n, relation_width), as they begin. Here: as entities' rows."""
         cls.start_entities(config, rows, generator)
-
-    @classmethod
-    def has_unit_entities(cls, config: Any) -> bool:
-        """Whether entities' rows have the length 1."""
-        return bool(getattr(config, "unit_entities", cls.unit_entities))
 
     @classmethod
     def penalty(cls, config: Any, rows: Tensor) -> tuple[Tensor, Tensor]:

@@ -96,8 +96,6 @@ class TransEConfig(KnowledgeConfig):
 
     norm: Literal["l1", "l2"] = "l1"
     """Distance: the sum of absolute values, or Euclid's."""
-    unit_entities: bool = False
-    """Give entities' rows the length 1 after each step, as the paper does."""
 
     @property
     def similarity(self) -> Similarity:

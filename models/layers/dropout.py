@@ -26,7 +26,3 @@ class Dropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Drop while training."""
         return dropout(x, self.rate) if self.training and self.rate else x
-
-    def extra_repr(self) -> str:
-        """Show the rate."""
-        return f"rate={self.rate}"

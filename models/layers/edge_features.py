@@ -38,10 +38,11 @@ class _EdgeMaps(nn.Module):
         self.categories = CategoryEmbedding(facts.edge_categories, dim) if facts.edge_categories else None
         self.num_columns = len(facts.edge_categories)
 
-    def codes(self, codes: Tensor) -> Tensor:
-        """Return rows of the categories' table, int32 (n, C), of codes (n, C)."""
+    def codes(self, block: Block) -> Tensor:
+        """Return rows of the categories' table, int32 (E, C)."""
         assert self.categories is not None
-        return (codes + self.categories.offsets).to(torch.int32)
+        assert block.edge_feat_cat is not None
+        return (block.edge_feat_cat + self.categories.offsets).to(torch.int32)
 
 
 class SummedEdges(_EdgeMaps):
@@ -58,15 +59,11 @@ class SummedEdges(_EdgeMaps):
             )
             terms.append(self.numbers(summed))
         if self.categories is not None:
-            adj = block.cached("categories of edges", lambda: self._by_category(block))
+            count = len(self.categories.table)
+            adj = block.cached("categories of edges", lambda: _by_code(block.adjacency, self.codes(block), count))
             weights = None if weight is None else weight.repeat_interleave(self.num_columns)
             terms.append(weighted_sum(adj, self.categories.table, weights, None, target_scale))
         return terms[0] if len(terms) == 1 else terms[0] + terms[1]
-
-    def _by_category(self, block: Block) -> Adjacency:
-        assert block.edge_feat_cat is not None
-        assert self.categories is not None
-        return _by_code(block.adjacency, self.codes(block.edge_feat_cat), len(self.categories.table))
 
 
 class AttendedEdges(_EdgeMaps):
@@ -99,7 +96,7 @@ class AttendedEdges(_EdgeMaps):
             numbers = self._numbers(block, adj)[:, None].expand(-1, self.heads, -1).contiguous()
             summed = weighted_sum(_each_edge(adj), numbers, attention)
             maps = self.numbers.weight.view(self.heads, self.dim, -1)
-            terms.append(linear(summed.flatten(1), _side_by_side(maps)))
+            terms.append(linear(summed.flatten(1), torch.block_diag(*maps)))  # type: ignore[no-untyped-call]
         if self.categories is not None:
             codes, table = self._codes(block, adj), self._table()
             name = f"categories of {adj.num_edges} attended edges"
@@ -116,24 +113,15 @@ class AttendedEdges(_EdgeMaps):
 
     def _codes(self, block: Block, adj: Adjacency) -> Tensor:
         """Return rows of `_table`, int32 (E, C)."""
-
-        def make() -> Tensor:
-            assert block.edge_feat_cat is not None
-            assert self.categories is not None
-            return _with_loops(self.codes(block.edge_feat_cat), adj, len(self.categories.table))
-
-        return block.cached(f"codes of {adj.num_edges} attended edges", make)
+        assert self.categories is not None
+        count = len(self.categories.table)
+        name = f"codes of {adj.num_edges} attended edges"
+        return block.cached(name, lambda: _with_loops(self.codes(block), adj, count))
 
     def _table(self) -> Tensor:
         """Return the vectors of categories, and zeros behind them."""
         assert self.categories is not None
         return F.pad(self.categories.table, (0, 0, 0, 1))
-
-
-def _side_by_side(maps: Tensor) -> Tensor:
-    """Return maps (H, D, De) as one of H De columns to H D."""
-    joined: Tensor = torch.block_diag(*maps)  # type: ignore[no-untyped-call]
-    return joined
 
 
 def _numbers(block: Block) -> Tensor:

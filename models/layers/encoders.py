@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from models.kernels.dense.linear import Linear
 from models.layers.dropout import Dropout
 from models.layers.layer import Activation
-from models.layers.node_types import TypedLinear
 
 if TYPE_CHECKING:
     from models.block import Block, Inputs
@@ -91,22 +90,12 @@ class NodeEncoder(nn.Module):
             self.linear = TypedLinear(width, dim, node_types) if typed else Linear(width, dim)
         self.categories = CategoryEmbedding(facts.categories, dim) if facts.categories else None
         self.out_dim = dim if mapped else width
-        """Columns of the result."""
         self.num_labels = labels
         self.labels = Linear(labels, self.out_dim, bias=False) if labels and not facts.feature_dim else None
-        self.rows: nn.Embedding | None = None
         self.dropout = Dropout(dropout)
         self.activation = Activation(activation) if activation else nn.Identity()
         self.is_plain = bool(facts.feature_dim) and not (mapped or labels or dropout or activation)
         """Whether the result is the numeric features as they are."""
-        self.reads_numbers_only = bool(facts.feature_dim) and not (typed or facts.categories or labels)
-        """Whether a row of the result is made of its own numeric features alone."""
-
-    def add_embedding(self, num_nodes: int) -> None:
-        """Add a learnable vector to each node's encoded features."""
-        self.rows = nn.Embedding(num_nodes, self.out_dim)
-        nn.init.xavier_uniform_(self.rows.weight)
-        self.is_plain = self.reads_numbers_only = False
 
     def forward(self, inputs: Inputs) -> Tensor:
         """Return (n, out_dim)."""
@@ -128,25 +117,18 @@ class NodeEncoder(nn.Module):
         assert x is not None, "the loader gave no features"
         if self.labels is not None:
             x = x + self.labels(labels)
-        if self.rows is not None:
-            x = x + self.rows(inputs.node_ids)
         return self.activation(self.dropout(x))
 
 
 def known_labels(inputs: Inputs, columns: int) -> Tensor:
-    """Return labels as float32 (n, columns): classes one-hot, 0/1 labels as -1/1.
-
-    Where they are hidden stand the chances of `guess` in the same scale; zeros where there are none.
-    """
-    label, guess = inputs.label, inputs.guess
+    """Return labels as float32 (n, columns): classes one-hot, 0/1 labels as -1/1; zeros where they are hidden."""
+    label = inputs.label
     assert label is not None, "the loader gave no labels to a model with label_reuse"
     if label.is_floating_point():
-        label = label.view(len(label), columns)
-        return torch.nan_to_num(2 * torch.where(label.isnan(), torch.nan if guess is None else guess, label) - 1)
+        return torch.nan_to_num(2 * label.view(len(label), columns) - 1)
     is_labelled = (label >= 0).unsqueeze(1)
     encoded = torch.zeros(len(label), columns, device=label.device)
-    encoded.scatter_(1, label.clamp(min=0).unsqueeze(1), is_labelled.to(encoded.dtype))
-    return encoded if guess is None else torch.where(is_labelled, encoded, guess)
+    return encoded.scatter_(1, label.clamp(min=0).unsqueeze(1), is_labelled.to(encoded.dtype))
 
 
 class EdgeEncoder(nn.Module):
@@ -185,3 +167,29 @@ class EdgeEncoder(nn.Module):
         """Return each edge's row among the combinations: int32 (E,)."""
         assert block.edge_feat_cat is not None
         return (block.edge_feat_cat * self.strides).sum(1).to(torch.int32)
+
+
+def type_sizes(types: Tensor, num_types: int, counts: tuple[int, ...] | None) -> list[int]:
+    """Return how many of `types`, int64 (n,), are 0, 1, ..., num_types - 1; `counts`: what is known of that."""
+    if counts is None:
+        sizes: list[int] = torch.bincount(types, minlength=num_types).tolist()
+        return sizes
+    return [*counts, *[0] * (num_types - len(counts))]
+
+
+class TypedLinear(nn.Module):
+    """y_v = W_t x_v + b_t, t the type of v. Where a type has no features, x_v = 0, and b_t is its vector."""
+
+    def __init__(self, in_dim: int, out_dim: int, num_types: int) -> None:
+        super().__init__()
+        self.maps = nn.ModuleList(Linear(in_dim, out_dim) for _ in range(num_types))
+
+    def forward(self, x: Tensor, node_type: Tensor, counts: tuple[int, ...] | None = None) -> Tensor:
+        """Map rows x (n, in_dim) of types int64 (n,), each below num_types, to (n, out_dim).
+
+        `counts`: how many are of types 0, 1, ...; without it a GPU is asked, and waited for.
+        """
+        order = torch.argsort(node_type, stable=True)
+        parts = torch.split(x[order], type_sizes(node_type, len(self.maps), counts))
+        y = torch.cat([linear(part) for linear, part in zip(self.maps, parts, strict=True)])
+        return torch.empty_like(y).index_copy(0, order, y)

@@ -39,13 +39,8 @@ class FusedSequential(nn.Sequential):
         return x
 
 
-def normalise(norm: nn.Module, activation: nn.Module, x: Tensor, num_there: Tensor | None = None) -> Tensor:
-    """activation(norm(x)); a batch norm in training, ReLU and dropout in one pass. x (n, D) -> (n, D).
-
-    `num_there`, int64 (1,): a batch norm goes by that many first rows, the others are padding; None: all are there.
-    """
-    if num_there is not None and isinstance(norm, BatchNorm):
-        return activation(norm(x, num_there))
+def normalise(norm: nn.Module, activation: nn.Module, x: Tensor) -> Tensor:
+    """activation(norm(x)); a batch norm in training, ReLU and dropout in one pass. x (n, D) -> (n, D)."""
     if not (isinstance(norm, BatchNorm) and norm.training and activation.training and len(x) > 1):
         return activation(norm(x))
     if isinstance(activation, Activation) and activation.kind == "relu":
@@ -53,6 +48,9 @@ def normalise(norm: nn.Module, activation: nn.Module, x: Tensor, num_there: Tens
     if isinstance(activation, Dropout):
         return norm.normalise(x, relu=False, rate=activation.rate)
     return activation(norm.normalise(x, relu=False, rate=0.0))
+
+
+_FUNCTIONS = {"relu": torch.relu, "elu": F.elu, "gelu": F.gelu}
 
 
 class Activation(nn.Module):
@@ -68,17 +66,7 @@ class Activation(nn.Module):
         """Apply to each element."""
         if self.kind == "relu" and self.rate and self.training:
             return relu_dropout(x, self.rate, inplace=self.inplace)
-        return self.dropout(self.activate(x))
-
-    def activate(self, x: Tensor) -> Tensor:
-        """Apply the function alone."""
-        if self.kind == "relu":
-            return torch.relu(x)
-        return F.elu(x) if self.kind == "elu" else F.gelu(x)
-
-    def extra_repr(self) -> str:
-        """Show which."""
-        return self.kind
+        return self.dropout(_FUNCTIONS[self.kind](x))
 
 
 class DropoutFirst(Activation):
@@ -86,18 +74,16 @@ class DropoutFirst(Activation):
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply to each element."""
-        return super().forward(x) if self.kind == "relu" else self.activate(self.dropout(x))
+        return super().forward(x) if self.kind == "relu" else _FUNCTIONS[self.kind](self.dropout(x))
 
 
 class BatchNorm(nn.BatchNorm1d):
     """Batch normalisation; a single row, which has no spread, goes by the running statistics, as in evaluation."""
 
-    def forward(self, x: Tensor, num_there: Tensor | None = None) -> Tensor:
-        """Normalise the columns of x (n, D); with `num_there`, int64 (1,), by that many first rows."""
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise the columns of x (n, D)."""
         if not self.training:
             return super().forward(x)
-        if num_there is not None:
-            return self._forward_padded(x, num_there)
         if len(x) < 2:
             return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
         return self.normalise(x, relu=False, rate=0.0)
@@ -111,28 +97,6 @@ class BatchNorm(nn.BatchNorm1d):
         self.num_batches_tracked.add_(1)
         running = Running(self.running_mean, self.running_var, self.momentum)
         return batch_norm(x, self.weight, self.bias, running, self.eps, relu=relu, rate=rate)
-
-    def _forward_padded(self, x: Tensor, num_there: Tensor) -> Tensor:
-        """Normalise by the rows that are there; how many the CPU does not know."""
-        assert self.running_mean is not None
-        assert self.running_var is not None
-        assert self.num_batches_tracked is not None
-        assert self.momentum is not None
-        there = (torch.arange(len(x), device=x.device) < num_there).unsqueeze(1)
-        count, rows = num_there.to(torch.float32), x.float()
-        mean = torch.where(there, rows, 0.0).sum(0) / count
-        variance = torch.where(there, rows - mean, 0.0).square().sum(0) / count
-        has_spread = num_there > 1
-        mean = torch.where(has_spread, mean, self.running_mean)
-        used = torch.where(has_spread, variance, self.running_var)
-        with torch.no_grad():
-            unbiased = variance * count / (count - 1).clamp(min=1)
-            share = self.momentum * has_spread.to(torch.float32)
-            self.running_mean += share * (mean - self.running_mean)
-            self.running_var += share * (unbiased - self.running_var)
-            self.num_batches_tracked += has_spread.to(torch.int64).squeeze(0)
-        y = (rows - mean) * (used + self.eps).rsqrt() * self.weight + self.bias
-        return y.to(x.dtype)
 
 
 def make_norm(kind: str, dim: int) -> nn.Module:
@@ -181,7 +145,6 @@ class Layer(nn.Module):
         """`bare`: neither norm nor dropout; `activate`: whether the activation stands between them."""
         super().__init__()
         self.out_dim = out_dim
-        """Columns of the result."""
         self.conv = conv
         maps = 0 if bare else config.feed_forward
         self.feed_forward = FeedForward(out_dim, maps, config) if maps else nn.Identity()
@@ -197,7 +160,7 @@ class Layer(nn.Module):
 
     def forward(self, block: Block, x: Tensor) -> Tensor:
         """Run the layer."""
-        y = normalise(self.norm, self.activation, self.feed_forward(self.conv(block, x)), block.num_there)
+        y = normalise(self.norm, self.activation, self.feed_forward(self.conv(block, x)))
         return y if self.shortcut is None else y + self.shortcut(own_rows(block, x))
 
 
@@ -210,7 +173,6 @@ class NormFirstLayer(nn.Module):
     def __init__(self, conv: nn.Module, config: ModelConfig) -> None:
         super().__init__()
         self.out_dim = config.hidden_dim
-        """Columns of the result."""
         self.norm = make_norm(config.norm, config.hidden_dim)
         self.conv = conv
         self.feed_forward = (

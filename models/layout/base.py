@@ -7,23 +7,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from models.kernels.layout.move_points import PointRows, move_points
 from models.kernels.layout.objectives import LayoutObjective
 from models.kernels.layout.reference import layout_loss
-from models.kernels.tables.device_tables import DeviceTable
 from models.kernels.tables.row_tables import RowTable
 from models.layers.encoders import NodeEncoder
-from models.vectors.base import (
-    AnyMeeting,
-    DeviceMeeting,
-    DeviceSamples,
-    LearntFromSamples,
-    Meeting,
-    RowsModel,
-    Samples,
-)
+from models.vectors.base import LearntFromSamples, Meeting, RowsModel, Samples
 
 
 class LayoutModel(LearntFromSamples, RowsModel):
@@ -60,18 +50,7 @@ class LayoutModel(LearntFromSamples, RowsModel):
         move_points(points_of(heads), points_of(tails), *samples.rows, cls.objective(config), rate=rate, **options)
 
     @classmethod
-    def learn_on_device(
-        cls, config: Any, tables: DeviceMeeting, samples: DeviceSamples, rates: Tensor, noise: int
-    ) -> None:
-        """Move the points of each sample on a GPU."""
-        from models.kernels.layout.move_points_triton import move_points as move_points_triton
-
-        (points,) = tables.values()
-        options = {"most": config.most, "move_negatives": getattr(config, "move_negatives", True)}
-        move_points_triton(*points, *samples.rows, cls.objective(config), rate=rates, counts=samples.counts, **options)
-
-    @classmethod
-    def loss(cls, config: Any, tables: AnyMeeting, samples: Samples) -> float:
+    def loss(cls, config: Any, tables: Any, samples: Samples) -> float:
         """Return the objective's loss."""
         ((heads, tails),) = tables.values()
         return layout_loss(points_of(heads), points_of(tails), *samples.rows, cls.objective(config))
@@ -85,8 +64,6 @@ class LayoutModel(LearntFromSamples, RowsModel):
         return points
 
 
-def points_of(table: RowTable | DeviceTable) -> PointRows:
-    """Return a table's rows as points: the same memory, or a copy of what lies on a device."""
-    if isinstance(table, DeviceTable):
-        return PointRows(table.values.cpu().numpy().reshape(-1), table.values.shape[1], table.width)
+def points_of(table: RowTable) -> PointRows:
+    """Return a table's rows as points: the same memory."""
     return PointRows(table.values, table.stride, table.width)

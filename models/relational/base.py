@@ -66,7 +66,6 @@ class RelationalLayer(nn.Module):
         super().__init__()
         self.conv, self.hop = conv, hop
         self.out_dim: int = config.hidden_dim
-        """Columns of the result."""
         self.residual = getattr(config, "residual", False)
         self.norms = nn.ModuleDict({str(t): make_norm(config.norm, config.hidden_dim) for t in hop.targets})
         self.activation = Activation(config.activation, config.dropout) if activate else nn.Identity()

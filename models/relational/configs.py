@@ -55,8 +55,6 @@ class RelationalModelConfig(ComponentConfig):
     tasks: ClassVar[tuple[str, ...]] = ("node",)
     """Tasks of data sets that such a model is for."""
     # What other GNNs have as options and these models never do; training and applying a model ask for it.
-    jumping: ClassVar[str] = "none"
-    label_iterations: ClassVar[int] = 0
     label_reuse: ClassVar[bool] = False
     edge_weights: ClassVar[bool] = False
 
@@ -224,7 +222,7 @@ class DglHeteroConfig(ResidualConfig):
 
     @model_validator(mode="after")
     def _check_convolutions(self) -> DglHeteroConfig:
-        from models.dgl.relations import check_convolution
+        from models.dgl.convolutions import check_convolution
 
         for relation in self.conv:
             check_convolution(relation, *self.of(relation), width=self.hidden_dim)

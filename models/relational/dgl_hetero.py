@@ -13,8 +13,7 @@ from configs.matching import did_you_mean, listed
 from configs.registry import MODELS
 from models.dgl.adapter import load_dgl, make_bipartite
 from models.dgl.conv import Sizes, make_convolution
-from models.dgl.convolutions import find_convolution
-from models.dgl.relations import TWO_MAPS, check_convolution, place_of
+from models.dgl.convolutions import TWO_MAPS, check_convolution, find_convolution, place_of
 from models.kernels.dense.linear import Linear
 from models.layers.encoders import CategoryEmbedding
 from models.relational.base import LayerPlan, RelationalModel, TypedConv

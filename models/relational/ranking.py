@@ -105,16 +105,8 @@ class RankingHead(nn.Module):
             masked = others.new_full((1,), _MASKED)
             others = others.index_put((batch.left_out[0], batch.left_out[1]), masked)
         if self.margin is not None:
-            return _missed(right, scores, (others > _MASKED / 2, batch.right[0]), self.margin)
+            # The mean over what counts of max(0, margin + s - s_right), as PinSAGE has it (section 3.2).
+            counts = (others > _MASKED / 2)[batch.right[0]]
+            misses = torch.relu(self.margin + scores[batch.right[0]] - right.unsqueeze(1)) * counts
+            return (misses.sum(1) / counts.sum(1).clamp(min=1)).unsqueeze(1)
         return torch.stack([right, others.logsumexp(1)[batch.right[0]]], 1)
-
-
-def _missed(right: Tensor, found: Tensor, counted: tuple[Tensor, Tensor], margin: float) -> Tensor:
-    """Return by how much right pairs, (m,), miss their margin over what counts for their seeds: (m, 1).
-
-    The mean over what counts of max(0, margin + s - s_right), as PinSAGE has it (section 3.2). `counted`: what counts
-    for each seed, bool (B, n), and the pairs' seeds.
-    """
-    counts, seeds = counted[0][counted[1]], counted[1]
-    misses = torch.relu(margin + found[seeds] - right.unsqueeze(1)) * counts
-    return (misses.sum(1) / counts.sum(1).clamp(min=1)).unsqueeze(1)

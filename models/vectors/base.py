@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from inspect import getattr_static
 from typing import Any
 
 import numpy as np
@@ -160,12 +159,6 @@ class LearntFromSamples:
             noise: as in `learn`.
         """
         raise AssertionError(f"{cls.__name__} defines no learn_on_device")
-
-    @classmethod
-    def learns_on_device(cls) -> bool:
-        """Whether `learn_on_device` is defined."""
-        method, none = (getattr_static(each, "learn_on_device") for each in (cls, LearntFromSamples))
-        return method is not none
 
     @classmethod
     def loss(cls, config: Any, tables: AnyMeeting, samples: Samples) -> float:

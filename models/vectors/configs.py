@@ -29,9 +29,7 @@ class RowsConfig(ComponentConfig):
     """Options of every model that is a row for each node, and has no layers."""
 
     # What GNNs have as options and these models never do; applying a model asks for it.
-    jumping: ClassVar[str] = "none"
     num_layers: ClassVar[int] = 0
-    label_iterations: ClassVar[int] = 0
     label_reuse: ClassVar[bool] = False
     edge_weights: ClassVar[bool] = False
 

@@ -16,7 +16,7 @@ from configs.errors import DataError
 from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import EXACT, ids
 from tasks.ingest.tables.files import TableFiles
-from tasks.readers.columns import first_not_whole, is_text, to_int64
+from tasks.readers.columns import first_not_whole, is_text
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import Array
 
@@ -122,7 +122,7 @@ def _of_kind(batch: TableBatch, column: str, texts: bool) -> pa.Array:
     if texts or not is_text(cells.type):
         return cells.cast(pa.string()) if texts else cells
     try:
-        return to_int64(cells)
+        return cells.cast(pa.int64())
     except pa.ArrowInvalid:
         row = first_not_whole(cells)
         text = cells[row].as_py()

@@ -23,7 +23,7 @@ from tasks.processes.code_version import code_digest, code_version
 from tasks.stage import Listener, Parent
 from tasks.storage.artifacts import ArtifactStore, artifact_key, describe_files, disk_errors, file_digest, file_lock
 from tasks.storage.home import Home
-from tasks.storage.manifests import LAYERS, LayersManifest
+from tasks.storage.outcomes import LAYERS, LayersManifest
 from tasks.train.job import OWN_MODEL
 
 _VERSION = 2

@@ -28,7 +28,7 @@ from tasks.storage.artifacts import artifact_key
 from tasks.storage.file_names import file_name
 from tasks.storage.graph_store import create_array, id_dtype
 from tasks.storage.ids import has_own_ids, structure_digest
-from tasks.storage.manifests import VECTORS, VectorsManifest, VectorTable
+from tasks.storage.outcomes import VECTORS, VectorsManifest, VectorTable
 from tasks.supervise import finish_job, report_progress, run_job
 
 _VERSION = 1

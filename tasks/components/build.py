@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from configs.errors import RecipeError
 from configs.schema import Recipe
 from tasks.arrays import Array
-from tasks.components.afforest import number_components
+from tasks.components.connected import number_components
 from tasks.components.filtering import NodeFilter
 from tasks.ingest.labels import has_label
 from tasks.stage import Parent, StageContext

@@ -16,7 +16,7 @@ from tasks.evaluate.verdicts import (
     sureness,
 )
 from tasks.stage import Parent, Stage, StageContext
-from tasks.storage.manifests import EvalReport
+from tasks.storage.outcomes import EvalReport
 from tasks.train.ranks.agreement import evaluates_together
 
 if TYPE_CHECKING:

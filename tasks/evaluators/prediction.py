@@ -23,8 +23,7 @@ import numpy as np
 from configs.errors import DataError
 from tasks.evaluators.metrics import Array, Floats
 from tasks.evaluators.ranked_rows import RankedRows
-from tasks.ranking.checks import check_finite
-from tasks.ranking.ranks import TripleRanks
+from tasks.ranking.ranks import TripleRanks, check_finite
 
 
 @dataclass(frozen=True)

@@ -23,15 +23,11 @@ def keep_outputs(model: GraphModel, opened: Opened, job: KeepJob, scratch: Path)
 
     Raises RecipeError: the model's vectors are not those of layers, one after the other.
     """
-    if not isinstance(model, RelationalModel):
-        if model.table is not None or not model.is_layered or not len(model.layers):
-            raise RecipeError(
-                f"--keep-layers: {model.config.name} has no layers that are computed for all nodes, one after the other"
-            )
-        if model.config.label_iterations:
-            raise RecipeError(
-                "--keep-layers: the model reads what it predicts itself (model.label_iterations), of all nodes anew"
-            )
+    has_layers = model.table is None and model.is_layered and len(model.layers)
+    if not isinstance(model, RelationalModel) and not has_layers:
+        raise RecipeError(
+            f"--keep-layers: {model.config.name} has no layers that are computed for all nodes, one after the other"
+        )
     if opened.store.manifest.ranking:
         raise RecipeError(
             "--keep-layers: a model that ranks rows has none of its own for what it predicts; leave it out"

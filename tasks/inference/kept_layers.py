@@ -102,18 +102,15 @@ class KeptLayers(RowStable):
         if not model.encoder.is_plain:
             encode = partial(self.encoded_rows, model, features)
             before, changed = self._fill(ENCODED, model.encoder.out_dim, changed, encode, _ROWS)
-        collected: Array | None = None
         for number, layer in enumerate(model.layers):
             need = self._needed(model, changed)
             run = partial(self.layer_rows, layer, features, features.feat if before is None else before)
             columns, rows = out_dims(model)[number], chunk_rows(model, self.chunk_edges)
             after, changed = self._fill(f"layer{number}.npy", columns, need, run, rows)
             self.told.computed.append(int(need.sum()))
-            if model.config.jumping != "none":
-                collected = self._collect(model, collected, after, None, _ROWS)
             before = after
         assert before is not None
-        return before if collected is None else collected
+        return before
 
     def _needed(self, model: GraphModel, changed: Array) -> Array:
         """Return which rows of the next layer are to be computed, where `changed` rows of this one are new."""

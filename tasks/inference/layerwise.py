@@ -85,7 +85,6 @@ class Layerwise:
         """
         rows = chunk_rows(model, self.chunk_edges)
         before = self._encode(model, features, rows)
-        collected: Array | None = None
         for number, layer in enumerate(model.layers):
             wanted = nodes if number == len(model.layers) - 1 else None
             last = number == len(model.layers) - 1
@@ -100,11 +99,9 @@ class Layerwise:
                 self.answer_others(before)
             if not last:
                 self.complete(after)
-            if model.config.jumping != "none":
-                collected = self._collect(model, collected, after, nodes if wanted is None else None, rows)
             before = after  # the file of the layer before goes here
         assert before is not None
-        return before if collected is None else collected
+        return before
 
     def _encode(self, model: GraphModel, features: FeatureSource, rows: int) -> Array | None:
         """Encode all nodes once; None where the encoder only looks rows up, which each chunk can do itself."""
@@ -139,22 +136,6 @@ class Layerwise:
             x = torch.from_numpy(self.rows_of(before, sources)).to(self.device)
         y: Tensor = layer(block.to(self.device), x)
         return y.cpu().numpy()
-
-    def _collect(
-        self, model: GraphModel, collected: Array | None, after: Array, chosen: Array | None, rows: int
-    ) -> Array:
-        """Combine a layer's output with that of the layers before, on the rows `chosen` (None: all)."""
-        count = min(len(after), self.num_nodes) if chosen is None else len(chosen)
-        result = collected
-        if collected is None or model.config.jumping == "cat":
-            width = after.shape[1] + (0 if collected is None else collected.shape[1])
-            result = scratch_array(self.scratch, count, width)
-        assert result is not None
-        for part in slices(count, rows):
-            x = torch.from_numpy(np.asarray(after[part if chosen is None else chosen[part]]))
-            earlier = None if collected is None else torch.from_numpy(np.asarray(collected[part]))
-            result[part] = model.collect(earlier, x).numpy()
-        return result
 
 
 def scratch_array(folder: Path | None, rows: int, columns: int, dtype: Any = np.float32) -> Array:

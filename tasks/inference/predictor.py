@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.ranked_rows import RankedRows
 from tasks.inference.kept_layers import KeptLayers
 from tasks.inference.kept_rows import KeptRows
-from tasks.inference.layerwise import CHUNK_EDGES, Layerwise, bounded_slices, chunk_rows, scratch_array, widest
+from tasks.inference.layerwise import CHUNK_EDGES, Layerwise, bounded_slices, chunk_rows, widest
 from tasks.inference.ranked import RankedScores
 from tasks.inference.row_stable import by_rows
 from tasks.inference.rule import Rule
@@ -304,8 +303,6 @@ class Predictor:
         if model.is_layered and whole_bytes > self.whole_graph_bytes:
             if self._layerwise is None:
                 self._layerwise = Layerwise(self.store, self.device, self.scratch, self.chunk_edges)
-            for _ in range(model.config.label_iterations):
-                features = replace(features, guess=self._guesses(model, features, self._layerwise))
             return self._layerwise.vectors(model, features, nodes)
         carried = (
             model.edge_facts is not None,
@@ -318,17 +315,8 @@ class Predictor:
             block, inputs = whole_graph(self.store, features)
             self._whole[carried] = block.to(self.device), inputs.to(self.device)
         block, inputs = self._whole[carried]
-        vectors = model.represent(model.with_guesses(Batch([block], inputs, torch.empty(0), 0)))
+        vectors = model.represent(Batch([block], inputs, torch.empty(0), 0))
         return vectors if nodes is None else vectors[torch.from_numpy(nodes).to(self.device)]
-
-    def _guesses(self, model: GraphModel, features: FeatureSource, layerwise: Layerwise) -> Array:
-        """Return what the model predicts of all nodes, float32 (N, C), in a scratch file."""
-        vectors = layerwise.vectors(model, features, None)
-        guesses = scratch_array(self.scratch, len(vectors), model.facts.out_dim)
-        for part in slices(len(vectors), self.batch_size):
-            inputs = features.inputs(np.arange(part.start, part.stop))
-            guesses[part] = model.guess(self.tensor(vectors[part]), inputs).cpu().numpy()
-        return guesses
 
     def tensor(self, values: Any) -> Tensor:
         """Return rows as a tensor on the device."""

@@ -89,8 +89,6 @@ class OgbDatasetConfig(ComponentConfig):
     """OGB's name (ogbn-arxiv, ogbl-ddi, ogbg-molhiv, ...), or the name of a folder in OGB's layout."""
     root: str | None = None
     """Folder that holds, or will hold, the data set's folder; null: `downloads/ogb` under the home."""
-    offline: bool = False
-    """Never download: say what is missing instead."""
     task: Literal["node", "link", "graph", "triple"] | None = None
     """What is predicted. This and all below: only for a folder that OGB does not list."""
     task_type: Literal["multiclass", "binary", "multilabel", "regression", "link", "triple"] | None = None
@@ -108,4 +106,4 @@ class OgbDatasetConfig(ComponentConfig):
     categorical: bool = False
     """Whether the node and edge features are codes (0, 1, 2, ...) instead of measurements."""
 
-    runtime_fields: ClassVar[frozenset[str]] = frozenset({"root", "offline"})
+    runtime_fields: ClassVar[frozenset[str]] = frozenset({"root"})

@@ -143,11 +143,3 @@ def write_entities(writer: DatasetWriter, kind: str, count: int, features: Itera
             table.write({"node_id": np.arange(first, first + len(feat), dtype=np.int64), "feat": feat})
             first += len(feat)
         assert first == count, (first, count)
-
-
-def write_ids(writer: DatasetWriter, kind: str, keys: pa.Array) -> None:
-    """Write `ids/TYPE`: what users call the entities, in their order."""
-    with writer.table(f"ids/{kind}") as table:
-        for rows in blocks(len(keys), _ROWS):
-            part = keys.slice(rows.start, rows.stop - rows.start)
-            table.write({"node_id": np.arange(rows.start, rows.stop, dtype=np.int64), "original_id": part})

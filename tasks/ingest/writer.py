@@ -1,14 +1,9 @@
 """Write Parquet tables in shards: typed, compressed, never more than a row group in memory.
 
-Measured on 6 M edges, unsorted / sorted by source (one thread, Zen 5, 2026):
-
-    byte-stream-split + lz4     6.0 / 3.6 bytes an edge, written at  98 / 88, read at 283 / 290 M edges/s
-    byte-stream-split + zstd    5.8 / 3.3                            68 / 64          126 / 148
-    delta + zstd                5.6 / 3.0                            41 / 54          169 / 173
-
-so ids take lz4, which every later stage reads twice as fast for 5 % more bytes. Features and texts take zstd: floats
-have bits that only an entropy coder saves. Ids never get a dictionary: theirs would be as long as the column. Ascending
-ids are delta-packed, which makes them almost free.
+Ids of edges take byte-stream-split and lz4: 3.6 bytes an edge of 6 M sorted by source, read at 290 M edges/s; zstd has
+3.3 bytes and is read at 148 (one thread, Zen 5, 2026). Features and texts take zstd: floats have bits that
+only an entropy coder saves. Ids never get a dictionary, which would be as long as the column; ascending ones are
+delta-packed.
 """
 
 from __future__ import annotations
@@ -26,7 +21,7 @@ import pyarrow.compute as compute
 import pyarrow.parquet as pq
 
 from configs.errors import DataError
-from tasks.arrays import Array
+from tasks.arrays import Array, blocks
 from tasks.storage.file_names import file_name
 from tasks.storage.manifests import LEFT_OUT, SPLITS, Table
 
@@ -36,6 +31,7 @@ Column: TypeAlias = Any  # a NumPy array or an Arrow array
 # edge has 8 bytes and a row of features may have thousands.
 SHARD_ROWS, SHARD_BYTES = 1 << 22, 128 << 20
 GROUP_ROWS, GROUP_BYTES = 1 << 20, 32 << 20
+_ROWS = 1 << 18
 _ASCENDING = frozenset({"node_id", "graph_id"})
 _IDS = frozenset({"src", "dst"})
 
@@ -62,9 +58,7 @@ class DatasetWriter(AbstractContextManager["DatasetWriter"]):
         self._names: set[str] = set()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="parquet")
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """End the background thread."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
@@ -190,6 +184,14 @@ class TableWriter(AbstractContextManager["TableWriter"]):
             shards=tuple(self._shards),
             shard_rows=tuple(self._shard_rows),
         )
+
+
+def write_ids(writer: DatasetWriter, kind: str, keys: pa.Array) -> None:
+    """Write `ids/TYPE`: what users call the nodes, in their order."""
+    with writer.table(f"ids/{kind}") as table:
+        for rows in blocks(len(keys), _ROWS):
+            part = keys.slice(rows.start, rows.stop - rows.start)
+            table.write({"node_id": np.arange(rows.start, rows.stop, dtype=np.int64), "original_id": part})
 
 
 def _to_arrow(name: str, column: Column) -> pa.Array:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import sparse
 
 from tasks.arrays import Array, blocks
 
 _BLOCK_BYTES = 1 << 26
 _MOST_COLUMNS = 1024
 """Of vectors; wider ones are projected to so many by a random matrix first."""
-_SUBSPACE, _ITERATIONS, _ORTHOGONAL_EVERY = 12, 120, 6
 
 
 def pca_start(vectors: Array, dim: int, seed: int) -> NDArray[np.float32]:
@@ -42,38 +40,6 @@ def pca_start(vectors: Array, dim: int, seed: int) -> NDArray[np.float32]:
     loadings *= loadings.gather(0, loadings.abs().argmax(0, keepdim=True)).sign()
     components = torch.cat([(read(part) - mean.float()) @ loadings.float() for part in parts]).numpy()
     return _spread(components, dim, seed)
-
-
-def spectral_start(indptr: Array, indices: Array, weight: Array | None, dim: int, seed: int) -> NDArray[np.float32]:
-    """Return coordinates that change little along edges: float32 (N, dim), with a standard deviation of 1 each.
-
-    They are the eigenvectors of the symmetrically normalised adjacency that follow the first, divided by the square
-    roots of degrees, by subspace iteration: near to the exact ones where the graph has few long paths.
-
-    Args:
-        indptr, indices: CSR of the graph, each edge in both directions.
-        weight: float (E,); None: all alike.
-        dim: coordinates.
-        seed: of where the iteration begins.
-    """
-    size = len(indptr) - 1
-    data = np.ones(len(indices), np.float32) if weight is None else np.asarray(weight, np.float32)
-    edges = sparse.csr_matrix((data, np.asarray(indices), np.asarray(indptr)), (size, size))
-    degree = np.asarray(edges.sum(1)).ravel()
-    scale = np.where(degree > 0, 1 / np.sqrt(np.maximum(degree, 1e-30)), 0).astype(np.float32)
-    operator = sparse.diags(scale) @ edges @ sparse.diags(scale)
-    first = np.sqrt(degree / max(degree.sum(), 1e-30)).astype(np.float32)[:, None]
-    subspace = np.random.default_rng(seed).standard_normal((size, dim + _SUBSPACE)).astype(np.float32)
-    for step in range(_ITERATIONS):
-        if step % _ORTHOGONAL_EVERY == 0:
-            subspace -= first @ (first.T @ subspace)
-            subspace = np.linalg.qr(subspace)[0]
-        subspace = 0.5 * (subspace + operator @ subspace)  # eigenvalues in 0..1: those near -1 are not wanted
-    subspace -= first @ (first.T @ subspace)
-    basis = np.linalg.qr(subspace)[0]
-    values, rotation = np.linalg.eigh(basis.T @ (operator @ basis))
-    chosen = basis @ rotation[:, np.argsort(-values)[:dim]]
-    return _spread(chosen * scale[:, None], dim, seed)
 
 
 def _spread(points: NDArray[np.float32], dim: int, seed: int) -> NDArray[np.float32]:

@@ -80,7 +80,7 @@ def check_leaks(recipe: Recipe, home: Home, num_seeds: int, listener: Listener |
 
     Raises NoMomentsError: the data set is of another kind; RecipeError: the model reads no typed batches.
     """
-    recipe = recipe.model_copy(update={"partition": PARTITIONERS.config({"name": "none", "num_parts": 1})})
+    recipe = recipe.model_copy(update={"partition": PARTITIONERS.config({"name": "auto"})})
     data = run_stage(load_stage("ingest"), recipe, {}, home, listener=listener).parent
     if data.manifest.fit_before is None:
         raise NoMomentsError(

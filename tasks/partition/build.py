@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from configs.errors import DataError
 from configs.schema import Recipe
-from tasks.arrays import Array
 from tasks.partition.base import PartitionContext, even_blocks
 from tasks.partition.configs import PartitionerConfig
 from tasks.stage import Parent, StageContext
@@ -36,8 +35,19 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     writer = ArrayWriter(context.work)
     if manifest.split_rows.are_graphs and config.num_parts > 1:
         context.message(f"a set of graphs is batched graph by graph: partition.num_parts={config.num_parts} has no use")
-    if manifest.split_rows.are_graphs or config.num_parts == 1:
-        return _pass_through(store, writer, config)
+    if manifest.split_rows.are_graphs or config.num_parts == 1:  # one part: every array gets a second name
+        writer.link_all(store)
+        return {
+            **manifest.own_fields(GraphManifest),
+            "arrays": writer.entries,
+            "partitioner": "none",
+            "num_parts": 1,
+            "part_offsets": (0, manifest.num_nodes),
+            "edge_cut": 0.0,
+            "node_balance": 1.0,
+            "train_balance": 1.0,
+            "rows": manifest.num_edges,
+        }
     if config.num_parts > manifest.num_nodes:
         raise DataError(
             f"the graph has {manifest.num_nodes:,} nodes, which cannot be split into {config.num_parts:,} parts; "
@@ -47,30 +57,18 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     return _write_parts(context, store, writer, config, part) | {"partitioner": name}
 
 
-def _pass_through(store: GraphStore, writer: ArrayWriter, config: PartitionerConfig) -> dict[str, Any]:
-    """One part: every array gets a second name."""
-    manifest = store.manifest
-    writer.link_all(store)
-    return {
-        **manifest.own_fields(GraphManifest),
-        "arrays": writer.entries,
-        "partitioner": "none",
-        "num_parts": 1,
-        "part_offsets": (0, manifest.num_nodes),
-        "edge_cut": 0.0,
-        "node_balance": 1.0,
-        "train_balance": 1.0,
-        "rows": manifest.num_edges,
-    }
-
-
 def _assign(context: StageContext, store: GraphStore, config: PartitionerConfig) -> tuple[NDArray[np.int32], str]:
     """Return the part of each node and the name of the partitioner that did the work."""
-    from tasks.partition.auto import chosen_name
     from tasks.partition.kernels.undirected import undirected
     from tasks.partition.machines import partition_by_machine
+    from tasks.partition.simple import chosen_name
 
-    train_idx = _training_nodes(store, config)
+    train_idx = store.get("train_idx") if config.balance_train else None
+    if config.balance_train and (train_idx is None or not len(train_idx)):
+        raise DataError(
+            f"partition.balance_train needs training nodes, and this {store.manifest.task} task has none; "
+            "set partition.balance_train=false"
+        )
     scratch = context.work / "scratch"
     scratch.mkdir()
     try:
@@ -86,18 +84,6 @@ def _assign(context: StageContext, store: GraphStore, config: PartitionerConfig)
     assert part.shape == (csr.num_nodes,)
     assert 0 <= part.min() <= part.max() < config.num_parts
     return part, chosen_name(csr.num_edges) if config.name == "auto" else config.name
-
-
-def _training_nodes(store: GraphStore, config: PartitionerConfig) -> Array | None:
-    if not config.balance_train:
-        return None
-    train_idx = store.get("train_idx")
-    if train_idx is None or not len(train_idx):
-        raise DataError(
-            f"partition.balance_train needs training nodes, and this {store.manifest.task} task has none; "
-            "set partition.balance_train=false"
-        )
-    return np.asarray(train_idx)
 
 
 def _write_parts(
@@ -126,7 +112,15 @@ def _write_parts(
     sizes = np.bincount(part, minlength=num_parts)
     train_sizes = np.bincount(part[[] if train_idx is None else train_idx], minlength=num_parts)
     report["part_train_sizes"] = train_sizes.tolist()
-    _judge_balance(context, config, sizes, train_sizes)
+    for what, counts in (("nodes", sizes), ("training nodes", train_sizes))[: 1 + config.balance_train]:
+        if counts.max() > np.ceil((1 + config.imbalance) * counts.mean()) + 1:  # one node over is rounding
+            context.warn(
+                f"the largest part has {_balance(counts):.3f} times the mean number of {what}, asked was "
+                f"{1 + config.imbalance:g}; partition.name=coarsened keeps closer to it, or allow more "
+                "(partition.imbalance)"
+            )
+    if not sizes.all():
+        context.warn(f"{int((sizes == 0).sum())} of {len(sizes)} parts are empty: take fewer (partition.num_parts)")
     return {
         **manifest.own_fields(GraphManifest),
         "arrays": writer.entries,
@@ -143,19 +137,3 @@ def _write_parts(
 def _balance(sizes: NDArray[np.int64]) -> float:
     """Return the largest part over the mean part; 1.0 where there is nothing to balance."""
     return float(sizes.max() / sizes.mean()) if sizes.any() else 1.0
-
-
-def _judge_balance(
-    context: StageContext, config: PartitionerConfig, sizes: NDArray[np.int64], train_sizes: NDArray[np.int64]
-) -> None:
-    """Warn of parts above the allowed imbalance (one node over is rounding) and of empty ones."""
-    balanced = [("nodes", sizes)] + ([("training nodes", train_sizes)] if config.balance_train else [])
-    for what, counts in balanced:
-        if counts.max() > np.ceil((1 + config.imbalance) * counts.mean()) + 1:
-            context.warn(
-                f"the largest part has {_balance(counts):.3f} times the mean number of {what}, asked was "
-                f"{1 + config.imbalance:g}; partition.name=coarsened keeps closer to it, or allow more "
-                "(partition.imbalance)"
-            )
-    if not sizes.all():
-        context.warn(f"{int((sizes == 0).sum())} of {len(sizes)} parts are empty: take fewer (partition.num_parts)")

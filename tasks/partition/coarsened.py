@@ -12,6 +12,7 @@ from tasks.arrays import Array
 from tasks.partition.base import Csr, PartitionContext, Partitioner, Parts
 from tasks.partition.configs import CoarsenedPartitionerConfig
 from tasks.partition.kernels import local_search, refinement
+from tasks.partition.kernels.quality import weighted_cut
 from tasks.partition.levels import Level, Limits, coarsen, finest_level, sums
 from tasks.partition.metis import MetisOptions, part_graph
 
@@ -99,7 +100,7 @@ def _split(level: Level, limits: Limits, config: CoarsenedPartitionerConfig, *, 
         size, train_size = (sums(part, counts, limits.num_parts) for counts in (level.weight, level.train))
         candidates.append(Parts(part, level.weight, level.train, size, train_size, limits.cap, limits.train_cap))
         refine(level, candidates[-1], config.seed, fine=fine)
-        cuts.append(refinement.weighted_cut(graph, part))
+        cuts.append(weighted_cut(graph, part))
     return candidates[int(np.argmin(cuts))]
 
 
@@ -109,7 +110,7 @@ def refine(level: Level, parts: Parts, seed: int, *, fine: bool) -> None:
     if (parts.size > parts.cap).any() or (parts.train_size > parts.train_cap).any():
         refinement.rebalance(graph, parts)
     refinement.descend(graph, parts, 4 if fine else 6)
-    cut = refinement.weighted_cut(graph, parts.part) // 2
+    cut = weighted_cut(graph, parts.part) // 2
     work, rate = (_FINE_WORK, _FINE_RATE) if fine else (_COARSE_WORK, _COARSE_RATE)
     max_degree = _FINE_MAX_DEGREE if fine else level.num_nodes
     order, random = np.arange(level.num_nodes, dtype=graph.indices.dtype), np.random.default_rng(seed)

@@ -36,9 +36,6 @@ class PartitionerConfig(ComponentConfig):
     seed: int = Field(default=0, ge=0, lt=2**31)
     """Seed of the partitioner."""
 
-    # Whether the component can balance training nodes; where not, the option is refused.
-    balances_train: ClassVar[bool] = True
-
     def memory_bytes(self, num_nodes: int, num_edges: int) -> int | None:
         """Estimate the memory that it takes beyond a graph of `num_edges` adjacency entries; None: unknown."""
         return None
@@ -53,17 +50,8 @@ class PartitionerConfig(ComponentConfig):
             )
         return self
 
-    @model_validator(mode="after")
-    def _train_balance_exists(self) -> PartitionerConfig:
-        if self.balance_train and not self.balances_train:
-            raise ValueError(
-                f"partitioner {self.name!r} cannot balance training nodes; take coarsened or metis, "
-                "or set balance_train: false"
-            )
-        return self
 
-
-@PARTITIONERS.options("auto", "auto")
+@PARTITIONERS.options("auto", "simple")
 class AutoPartitionerConfig(PartitionerConfig):
     """Takes METIS for small graphs and `coarsened` for large ones; leaves the graph whole for one part."""
 
@@ -86,7 +74,7 @@ class CoarsenedPartitionerConfig(PartitionerConfig):
     runtime_fields: ClassVar[frozenset[str]] = frozenset({"threads"})
 
     def memory_bytes(self, num_nodes: int, num_edges: int) -> int | None:
-        """It grows with the nodes: the graph is read where it lies, and large levels lie in files."""
+        """Grow with the nodes: the graph is read where it lies, and large levels lie in files."""
         return _COARSENED_NODE_BYTES * num_nodes + min(_COARSENED_BYTES, 8 * num_edges)
 
 
@@ -99,24 +87,6 @@ class MetisPartitionerConfig(PartitionerConfig):
     def memory_bytes(self, num_nodes: int, num_edges: int) -> int | None:
         """The graph with weights, once for each level."""
         return _METIS_EDGE_BYTES * num_edges + _METIS_NODE_BYTES * num_nodes
-
-
-@PARTITIONERS.options("none", "simple")
-class NonePartitionerConfig(PartitionerConfig):
-    """Leaves the graph whole."""
-
-    name: str = "none"
-    balances_train: ClassVar[bool] = False
-
-    def memory_bytes(self, num_nodes: int, num_edges: int) -> int | None:
-        """Nothing."""
-        return 0
-
-    @model_validator(mode="after")
-    def _one_part(self) -> NonePartitionerConfig:
-        if self.num_parts != 1:
-            raise ValueError(f"partitioner 'none' makes one part, not {self.num_parts}; take auto or metis")
-        return self
 
 
 @PARTITIONERS.options("random", "simple")

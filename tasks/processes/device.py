@@ -18,8 +18,7 @@ def choose_device(wanted: str, local_rank: int = 0, *, share: bool = False) -> t
         local_rank: the rank's number on this machine.
         share: whether ranks beyond the GPUs take turns through them (`train.share_gpu`).
 
-    Raises:
-        RecipeError: `cuda` is wanted and cannot be had, or there are more ranks than GPUs.
+    Raises RecipeError: `cuda` is wanted and cannot be had, or there are more ranks than GPUs.
     """
     if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")

@@ -41,10 +41,8 @@ def closing_doors(*, deaf: bool = True) -> Iterator[None]:
 
     Does nothing where ranks of several machines connect: theirs may be different users, and kernels.
 
-    `deaf`: with False more connections may come, as NCCL makes them when it needs them; it asks for a secret.
-
-    Raises:
-        ConnectionError: a process of another user is connected. Another attempt may go well.
+    `deaf`: with False more connections may come, as NCCL makes them when it needs them; it asks for a secret. Raises
+    ConnectionError: a process of another user is connected. Another attempt may go well.
     """
     if MEETING_FILE not in os.environ:
         yield

@@ -149,7 +149,9 @@ def prompt_ending() -> Iterator[None]:
 
     def end(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGHUP:
-            _leave_terminals(terminals)
+            nowhere = os.open(os.devnull, os.O_RDWR)  # each word to a terminal that is gone would raise an error
+            for terminal in terminals:
+                os.dup2(nowhere, terminal)
         if not _state.unwinding:
             raise TerminatedError
 
@@ -181,13 +183,6 @@ def _is_terminal(number: int) -> bool:
         return os.isatty(number)
     except OSError:
         return False
-
-
-def _leave_terminals(numbers: list[int]) -> None:
-    """Write nowhere instead of to a terminal that is gone: each word would raise an error."""
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for number in numbers:
-        os.dup2(nowhere, number)
 
 
 def _watch(reader: int) -> None:
@@ -238,14 +233,10 @@ def _end_now() -> None:
         thread.join(max(0.0, _seconds_left(GRACE_SECONDS + _CLOSE_SECONDS)))
     with contextlib.suppress(OSError):
         os.write(2, f"{last_words()}\n".encode())
-    os._exit(_exit_code())
-
-
-def _exit_code() -> int:
-    """Return what the command's own end would give: also of a mistake that another machine has found."""
-    if _state.reason:
-        return 2 if isinstance(_state.reason, UserError) else 1
-    return 130 if _state.number == signal.SIGINT else 1
+    code = 130 if _state.number == signal.SIGINT else 1
+    if _state.reason:  # what the command's own end would give: also of a mistake that another machine has found
+        code = 2 if isinstance(_state.reason, UserError) else 1
+    os._exit(code)
 
 
 def last_words() -> str:

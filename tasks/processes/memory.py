@@ -16,7 +16,6 @@ import psutil
 _INTERVAL_SECONDS = 0.05
 _MOST_SHARE = 0.01
 """Of one core, for looking."""
-_UNBOUNDED = 2**63
 
 
 def process_bytes(pid: int | str = "self") -> int:
@@ -36,7 +35,15 @@ def process_bytes(pid: int | str = "self") -> int:
 
 def available_bytes() -> int:
     """Return how much memory this process can still get: what the machine, its cgroup and its own limit leave."""
-    return min(psutil.virtual_memory().available, _left_by_cgroups(), _left_by_limit())
+    left = psutil.virtual_memory().available
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]  # ulimit -v
+    if limit != resource.RLIM_INFINITY:
+        left = min(left, limit - psutil.Process().memory_info().vms)
+    for most, used, group in _cgroups():
+        if most is not None and used is not None:  # pages of files do not count
+            files = next((int(line.split()[1]) for line in _lines(group / "memory.stat") if "inactive_file" in line), 0)
+            left = min(left, most - max(0, used - files))
+    return max(0, left)
 
 
 def out_of_memory(error: BaseException) -> str | None:
@@ -48,16 +55,6 @@ def out_of_memory(error: BaseException) -> str | None:
     if not isinstance(error, MemoryError) and not any(word in str(error).lower() for word in words):
         return None
     return f"{first or 'an array could not be made'} ({available_bytes() / 1e9:.1f} GB are free on this machine now)"
-
-
-def _left_by_cgroups() -> int:
-    """Return what the control groups of this process (a container's, say) leave; pages of files do not count."""
-    left = _UNBOUNDED
-    for limit, used, group in _cgroups():
-        if limit is not None and used is not None:
-            files = next((int(line.split()[1]) for line in _lines(group / "memory.stat") if "inactive_file" in line), 0)
-            left = min(left, limit - max(0, used - files))
-    return max(0, left)
 
 
 def _cgroups() -> Iterator[tuple[int | None, int | None, Path]]:
@@ -75,12 +72,6 @@ def _cgroups() -> Iterator[tuple[int | None, int | None, Path]]:
             yield limit, used, group
             if group == root:
                 break
-
-
-def _left_by_limit() -> int:
-    """Return the address space that `ulimit -v` leaves."""
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    return _UNBOUNDED if limit == resource.RLIM_INFINITY else max(0, limit - psutil.Process().memory_info().vms)
 
 
 def _lines(path: Path) -> list[str]:

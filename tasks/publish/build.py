@@ -35,7 +35,7 @@ from tasks.publish.vectors import vector_notes, vector_tags
 from tasks.stage import Parent, StageContext
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_facts import graph_facts
-from tasks.storage.manifests import GateRecord, RunResult
+from tasks.storage.outcomes import GateRecord, RunResult
 
 REPORT = "report.html"
 _STEPS = 6

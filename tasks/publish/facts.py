@@ -1,6 +1,6 @@
 """What an evaluation says of a run, typed, for all who show it: the report, MLflow's description, terminal and pages.
 
-What the gate says is `tasks.storage.manifests.GateRecord`.
+What the gate says is `tasks.storage.outcomes.GateRecord`.
 """
 
 from __future__ import annotations

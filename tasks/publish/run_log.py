@@ -17,7 +17,8 @@ from tasks.publish.tracking.records import flatten, read_records, thin
 from tasks.publish.vectors import vector_notes, vector_tags
 from tasks.stage import Parent
 from tasks.storage.home import Home
-from tasks.storage.manifests import DatasetManifest, EvalReport, GateRecord, RunResult
+from tasks.storage.manifests import DatasetManifest
+from tasks.storage.outcomes import EvalReport, GateRecord, RunResult
 
 _MAIN = (
     "seed",

@@ -25,7 +25,8 @@ from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import Array
 from tasks.storage.home import Home
 from tasks.storage.ids import class_names
-from tasks.storage.manifests import EvalReport, PartitionManifest
+from tasks.storage.manifests import PartitionManifest
+from tasks.storage.outcomes import EvalReport
 from tasks.storage.snapshots import earlier_snapshots
 
 FILE_NAME = "snapshot.json"

@@ -8,7 +8,7 @@ from configs.schema import Recipe
 from tasks.processes.run_context import current_run
 from tasks.publish.tracking.store_uris import tracking_target
 from tasks.stage import Parent, Stage, StageContext
-from tasks.storage.manifests import PublishManifest
+from tasks.storage.outcomes import PublishManifest
 
 _PARENTS = ("ingest", "preprocess", "components", "partition", "train", "evaluate")
 

@@ -18,7 +18,8 @@ from tasks.preprocess.transforms.configs import EmbeddingConfig, from_models
 from tasks.stage import InnerListener, Listener, MapShards, Parent, StageOutcome, map_in_process, run_stage
 from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.home import Home
-from tasks.storage.manifests import VECTORS, Manifest, VectorsManifest
+from tasks.storage.manifests import Manifest
+from tasks.storage.outcomes import VECTORS, VectorsManifest
 
 if TYPE_CHECKING:
     from tasks.apply.model.published import Published

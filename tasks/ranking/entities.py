@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
@@ -32,30 +32,18 @@ class EntityBlocks(Protocol):
 
 
 class TableBlocks:
-    """Entities of tables that lie end to end: in memory, or memory-mapped and then read as they are passed over."""
+    """Entities of a table (m, w): in memory, or memory-mapped and then read as it is passed over."""
 
-    def __init__(self, *tables: Tensor | Array, block_bytes: int = _BLOCK_BYTES) -> None:
-        """Take tables (m, w), float32 or what becomes float32. Raises ValueError for tables that do not fit together.
-
-        Args:
-            tables: tensors on the CPU, or arrays, such as `np.load(path, mmap_mode="r")`.
-            block_bytes: a block's rows have at most so many, as float32; one row at least.
-        """
-        shapes = [tuple(table.shape) for table in tables]
-        if not shapes or any(len(shape) != 2 or shape[1] != shapes[0][1] for shape in shapes):
-            raise ValueError(f"tables of entities have rows of one width, not the shapes {shapes}")
-        self._tables: Sequence[Tensor | Array] = tables
-        self.width: int = shapes[0][1]
-        self.num_entities: int = sum(shape[0] for shape in shapes)
+    def __init__(self, table: Tensor | Array, block_bytes: int = _BLOCK_BYTES) -> None:
+        """Take a tensor on the CPU or an array; blocks have at most so many bytes as float32, one row at least."""
+        self._table = table
+        self.num_entities, self.width = int(table.shape[0]), int(table.shape[1])
         self._rows = max(1, block_bytes // (4 * max(self.width, 1)))
 
     def __iter__(self) -> Iterator[tuple[int, Rows]]:
-        """Yield blocks of one table after the other."""
-        first = 0
-        for table in self._tables:
-            for rows in blocks(len(table), self._rows):
-                yield first + rows.start, float_rows(table[rows])
-            first += len(table)
+        """Yield the blocks in order."""
+        for rows in blocks(self.num_entities, self._rows):
+            yield rows.start, float_rows(self._table[rows])
 
 
 def float_rows(rows: Tensor | Array) -> Rows:

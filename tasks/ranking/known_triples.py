@@ -33,15 +33,6 @@ class Known(NamedTuple):
         """Return those of some queries."""
         return Known(self.low[rows], self.high[rows], self.base[rows], self.triples)
 
-    def lies_below(self, num_entities: int) -> bool:
-        """Whether lists lie within the triples, and their first and last entities are below so many, in their order."""
-        if not ((self.low >= 0) & (self.low <= self.high) & (self.high <= len(self.triples))).all():
-            return False
-        some = self.low < self.high
-        base = self.base[some]
-        first, last = self.triples[self.low[some]], self.triples[self.high[some] - 1]
-        return bool(((base <= first) & (first <= last) & (last - base < np.uint64(num_entities))).all())
-
     @classmethod
     def none(cls, count: int) -> Known:
         """Return that nothing is known of so many queries."""
@@ -83,7 +74,10 @@ class KnownTriples:
             parts.append(_numbers(relation, edges[:, 0], edges[:, 1], num_entities))
         by_head = np.concatenate(parts)
         del parts
-        by_head = _sorted_once(by_head)
+        by_head.sort()
+        is_first = np.ones(len(by_head), np.bool_)
+        np.not_equal(by_head[1:], by_head[:-1], out=is_first[1:])
+        by_head = by_head if is_first.all() else by_head[is_first]
         by_tail = np.empty_like(by_head)
         entities = np.uint64(num_entities)
         for rows in blocks(len(by_head), _ROWS_AT_A_TIME):
@@ -103,18 +97,13 @@ class KnownTriples:
 
     def contain(self, heads: Array, relations: Array, tails: Array) -> NDArray[np.bool_]:
         """Return which triples, (n,) each, are among them: bool (n,)."""
-        for ends in (heads, tails):
-            _check_below(ends, self.num_entities, "entities")
-        _check_below(relations, self.num_relations, "relations")
         if not len(self.by_head):
             return np.zeros(len(heads), np.bool_)
-        wanted = _numbers(relations, heads, tails, self.num_entities)
-        place = np.minimum(np.searchsorted(self.by_head, wanted), len(self.by_head) - 1)
-        return np.asarray(self.by_head[place] == wanted)
+        numbers = _numbers(relations, heads, tails, self.num_entities)
+        place = np.minimum(np.searchsorted(self.by_head, numbers), len(self.by_head) - 1)
+        return np.asarray(self.by_head[place] == numbers)
 
     def _find(self, numbers: NDArray[np.uint64], given: Array, relations: Array) -> Known:
-        _check_below(given, self.num_entities, "entities")
-        _check_below(relations, self.num_relations, "relations")
         base = _numbers(relations, given, np.zeros(len(given), np.uint64), self.num_entities)
         low = np.searchsorted(numbers, base)
         high = np.searchsorted(numbers, base + np.uint64(self.num_entities))  # at most N^2 R: no overflow
@@ -129,14 +118,6 @@ def _numbers(relation: Array, given: Array, asked: Array, num_entities: int) -> 
     numbers *= entities
     numbers += asked.astype(np.uint64)
     return numbers
-
-
-def _sorted_once(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Sort numbers in place, and return them without repetitions."""
-    numbers.sort()
-    first = np.ones(len(numbers), np.bool_)
-    np.not_equal(numbers[1:], numbers[:-1], out=first[1:])
-    return numbers if first.all() else numbers[first]
 
 
 def _check_below(numbers: Array, bound: int, what: str) -> None:

@@ -15,7 +15,7 @@ from tasks.arrays import Array, blocks
 from tasks.ranking.entities import EntityBlocks, Rows, float_rows
 from tasks.ranking.known_triples import Known
 from tasks.ranking.loops import pack_tiles, score_rows
-from tasks.ranking.terms import GROUP, KINDS, LANES, SQUARE, Kind, Similarity
+from tasks.ranking.terms import GROUP, LANES, SQUARE, Kind, Similarity
 
 _GROUPS_AT_ONCE = 16
 """Groups that a thread scores with a tile before the next: with 200 columns 100 KB, in the second-level cache."""
@@ -40,16 +40,6 @@ class Queries:
     """float32 (n, w)."""
     scale: Tensor | None = None
     """float32 (n, w): s, of l1 and l2; None: 1."""
-
-    def __post_init__(self) -> None:
-        """Raises ValueError for what does not fit together."""
-        if self.kind not in KINDS:
-            raise ValueError(f"unknown similarity {self.kind!r}; known: {', '.join(KINDS)}")
-        if self.vectors.dim() != 2 or (self.kind == "complex" and self.vectors.shape[1] % 2):
-            halves = ", and complex ones two halves" if self.kind == "complex" else ""
-            raise ValueError(f"queries have rows{halves}: not the shape {tuple(self.vectors.shape)}")
-        if self.scale is not None and (self.kind not in ("l1", "l2") or self.scale.shape != self.vectors.shape):
-            raise ValueError("queries of l1 and l2 may have a scale, of the vectors' shape")
 
     def __len__(self) -> int:
         return len(self.vectors)
@@ -112,7 +102,7 @@ class Contest:
         bits = np.empty(self._tiles_at_once, np.uint64)
         shape = Similarity(self.queries.kind), LANES, size, self.queries.steps, width
         own = (*self._packed, *self._known, *state)
-        for first, block in checked_blocks(entities, width):
+        for first, block in entities:
             for rows in blocks(len(block), self._tiles_at_once * size):
                 part, begin = block[rows], first + rows.start
                 count = -(-len(part) // size)
@@ -121,9 +111,9 @@ class Contest:
 
     def padded(self, values: Array, fill: Any) -> Array:
         """Return an array (n,) with `fill` for what fills the last group."""
-        found = np.full(self.num_padded, fill, values.dtype)
-        found[: len(values)] = values
-        return found
+        filled = np.full(self.num_padded, fill, values.dtype)
+        filled[: len(values)] = values
+        return filled
 
 
 def contests(
@@ -140,65 +130,26 @@ def contests(
 
 def true_scores(queries: Queries, truth: NDArray[np.int64], entities: EntityBlocks) -> Rows:
     """Return the score of each query's true entity, float32 (n,), in one pass over all entities."""
-    found = np.empty((len(queries), 1), np.float32)
+    true = np.empty((len(queries), 1), np.float32)
     order = np.argsort(truth, kind="stable")
     ordered = truth[order]
     most = max(1, _GATHERED_BYTES // (4 * max(queries.width, 1)))
-    for first, block in checked_blocks(entities, queries.width):
+    for first, block in entities:
         low, high = np.searchsorted(ordered, [first, first + len(block)])
         for rows in blocks(high - low, most):
             chosen = order[low + rows.start : low + rows.stop]
             scores = np.empty((len(chosen), 1), np.float32)
             queries.part(chosen).score_own(block[truth[chosen] - first], scores)
-            found[chosen] = scores
-    return found[:, 0]
-
-
-def checked_blocks(entities: EntityBlocks, width: int) -> Iterator[tuple[int, Rows]]:
-    """Yield blocks. Raises ValueError unless rows have this width, and each entity comes once, in their order."""
-    count = 0
-    for first, rows in entities:
-        if rows.ndim != 2 or rows.shape[1] != width or rows.dtype != np.float32 or not rows.flags.c_contiguous:
-            raise ValueError(
-                f"rows of entities are contiguous float32 (m, {width}), as the queries are; not {rows.dtype} "
-                f"of the shape {rows.shape}"
-            )
-        if first != count:
-            raise ValueError(f"blocks of entities follow each other: after {count} entities came entity {first}")
-        count += len(rows)
-        yield first, rows
-    if count != entities.num_entities:
-        raise ValueError(f"{count} entities were given in blocks, not {entities.num_entities}")
-
-
-def check_arguments(queries: Queries, entities: EntityBlocks, known: Known | None, counted: Array | None) -> None:
-    """Raise ValueError for known entities and masks that do not fit."""
-    if counted is not None and (counted.shape != (entities.num_entities,) or counted.dtype != np.bool_):
-        raise ValueError(f"`counted` is bool ({entities.num_entities},), not {counted.dtype} {counted.shape}")
-    if known is None:
-        return
-    if not len(known.low) == len(known.high) == len(known.base) == len(queries):
-        raise ValueError(f"known entities are those of {len(known.low)} queries, not of {len(queries)}")
-    if not known.lies_below(entities.num_entities):
-        raise ValueError(f"known entities of a query ascend, from 0 to below {entities.num_entities}")
-
-
-def check_numbers(numbers: Array, num_queries: int, num_entities: int, what: str) -> None:
-    """Raise ValueError unless there is a row for each query, and all are entities."""
-    if len(numbers) != num_queries:
-        raise ValueError(f"{len(numbers)} {what} do not fit {num_queries} queries")
-    if numbers.size and not 0 <= numbers.min() <= numbers.max() < num_entities:
-        raise ValueError(
-            f"{what} are numbers from 0 to below {num_entities}, not from {numbers.min()} to {numbers.max()}"
-        )
+            true[chosen] = scores
+    return true[:, 0]
 
 
 def _in_groups(vectors: Tensor) -> Rows:
     """Return vectors (n, w) as (g, w, GROUP), flat; zeros fill the last group."""
     count, width = vectors.shape
-    found = np.zeros((-(-count // GROUP), width, GROUP), np.float32)
+    groups = np.zeros((-(-count // GROUP), width, GROUP), np.float32)
     rows = float_rows(vectors)
     for place in range(GROUP):
         own = rows[place::GROUP]
-        found[: len(own), :, place] = own
-    return found.reshape(-1)
+        groups[: len(own), :, place] = own
+    return groups.reshape(-1)

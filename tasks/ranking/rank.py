@@ -15,12 +15,11 @@ import numpy as np
 from torch import Tensor
 
 from tasks.arrays import Array, blocks
-from tasks.ranking.checks import check_finite
 from tasks.ranking.entities import EntityBlocks, float_rows
 from tasks.ranking.known_triples import Known
 from tasks.ranking.loops import compare_tiles
-from tasks.ranking.queries import Queries, check_arguments, check_numbers, contests, true_scores
-from tasks.ranking.ranks import Counts, TripleRanks
+from tasks.ranking.queries import Queries, contests, true_scores
+from tasks.ranking.ranks import Counts, TripleRanks, check_finite
 
 MEMORY = 1 << 30
 """Bytes that a ranking may use, beside its arguments and a block of entities."""
@@ -46,20 +45,16 @@ def rank_queries(
         counted: bool (N,): others do not count either, such as those that training never saw; None: all count.
         memory: bytes, beside the arguments and a block of entities: a query takes 4 w, twice that with a scale, and 80.
 
-    Raises:
-        ValueError: arguments that do not fit together.
-        RecipeError: a score is NaN or infinite.
+    Raises RecipeError: a score is NaN or infinite.
     """
-    check_arguments(queries, entities, known, counted)
-    check_numbers(truth, len(queries), entities.num_entities, "true entities")
     scores = true_scores(queries, truth, entities)
     check_finite(int(np.count_nonzero(~np.isfinite(scores))), len(scores))
     counts = np.zeros((4, len(queries)), np.int64)
     for rows, contest in contests(queries, known, entities, memory):
-        found = np.zeros((4, contest.num_padded), np.int64)
-        own = contest.padded(truth[rows], -1), contest.padded(scores[rows], 0)
-        contest.meet(entities, counted, compare_tiles, *own, found)
-        counts[:, rows] = found[:, : rows.stop - rows.start]
+        of_batch = np.zeros((4, contest.num_padded), np.int64)
+        true = contest.padded(truth[rows], -1), contest.padded(scores[rows], 0)
+        contest.meet(entities, counted, compare_tiles, *true, of_batch)
+        counts[:, rows] = of_batch[:, : rows.stop - rows.start]
     better, equal, candidates, bad = counts
     check_finite(int(bad.sum()), int(candidates.sum()))
     return TripleRanks(better, equal, candidates)
@@ -81,12 +76,8 @@ def rank_candidates(
         gather: returns the rows of entities, int64 (m,), as float32 (m, w).
         memory: bytes, beside the arguments, and what `gather` uses while it works: a candidate takes 4 w and 5.
 
-    Raises:
-        ValueError: arguments that do not fit together.
-        RecipeError: a score is NaN or infinite.
+    Raises RecipeError: a score is NaN or infinite.
     """
-    for numbers, what in ((truth, "true entities"), (candidates, "lists of candidates")):
-        check_numbers(numbers, len(queries), np.iinfo(np.int64).max, what)
     num_candidates = candidates.shape[1]
     counts, bad = np.zeros((3, len(queries)), np.int64), 0
     batch = max(1, memory // ((4 * queries.width + 32) * (num_candidates + 1)))
@@ -98,7 +89,7 @@ def rank_candidates(
         others = own != truth[rows, None]
         bad += int(np.count_nonzero(~np.isfinite(true))) + int(np.count_nonzero(~np.isfinite(scores) & others))
         counts[:, rows] = [
-            np.count_nonzero(found & others, axis=1) for found in (scores > true, scores == true, others)
+            np.count_nonzero(which & others, axis=1) for which in (scores > true, scores == true, others)
         ]
     check_finite(bad, counts[2].sum() + len(queries))
     return TripleRanks(*counts)

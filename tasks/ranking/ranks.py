@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from configs.errors import RecipeError
+
 Counts = NDArray[np.int64]
 
 
@@ -42,7 +44,7 @@ class TripleRanks:
 
     @property
     def mean(self) -> NDArray[np.float64]:
-        """Their middle, float64 (n,): the "realistic" rank of PyKEEN, and what LibKGE takes for ties."""
+        """Ranks from 1, the true one amid its equals, float64 (n,): PyKEEN's "realistic" rank, LibKGE's for ties."""
         return 1 + self.better + 0.5 * self.equal
 
     @classmethod
@@ -50,3 +52,12 @@ class TripleRanks:
         """Return the ranks of several lists of queries, such as those of tails and those of heads."""
         names = ("better", "equal", "candidates")
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
+
+def check_finite(bad: int, total: int) -> None:
+    """Raise RecipeError if some of so many scores are NaN or infinite: no metric means anything then."""
+    if bad:
+        raise RecipeError(
+            f"{bad:,} of {total:,} scores are NaN or infinite: training diverged; "
+            "lower train.learning_rate, or set train.clip_norm=1.0"
+        )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from llvmlite import ir
 from numba import types
@@ -21,7 +21,6 @@ from models.kernels.simd.roots import LEAST, guess_reciprocal_root
 from models.kernels.simd.vector import Lanes, VectorType, instruction
 
 Kind = Literal["dot", "l1", "l2", "complex"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
 LANES = Lanes(32 if HAS_AVX512 else 8)
 """Entities that are scored at once, with GROUP queries: 16 accumulators of AVX-512's 32 registers, 8 of AVX2's 16.
 Half the queries with twice the entities is as fast, but their columns leave the first-level cache."""

@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.arrays import Array
-from tasks.ranking.checks import check_finite
 from tasks.ranking.entities import EntityBlocks
 from tasks.ranking.known_triples import Known
 from tasks.ranking.loops import keep_best
-from tasks.ranking.queries import Queries, check_arguments, contests
+from tasks.ranking.queries import Queries, contests
 from tasks.ranking.rank import MEMORY
+from tasks.ranking.ranks import check_finite
 
 NOBODY = -1
 
@@ -38,23 +38,18 @@ def top_entities(
         memory: bytes, beside the arguments, the result and a block of entities: a query takes 4 w, twice that with a
             scale, 12 k and 80.
 
-    Raises:
-        ValueError: arguments that do not fit together.
-        RecipeError: a score is NaN or infinite.
+    Raises RecipeError: a score is NaN or infinite.
     """
-    check_arguments(queries, entities, known, counted)
-    if k < 1:
-        raise ValueError(f"k={k}: there must be a place at least")
     numbers, scores = np.empty((len(queries), k), np.int64), np.empty((len(queries), k), np.float32)
     num_bad, nobody = 0, entities.num_entities
     for rows, contest in contests(queries, known, entities, memory, 12 * k):
-        best, found = np.full((contest.num_padded, k), -np.inf, np.float32), np.full((contest.num_padded, k), nobody)
+        best, entity = np.full((contest.num_padded, k), -np.inf, np.float32), np.full((contest.num_padded, k), nobody)
         bad = np.zeros(contest.num_padded, np.int64)
-        contest.meet(entities, counted, keep_best, best, found, bad)
+        contest.meet(entities, counted, keep_best, best, entity, bad)
         size = rows.stop - rows.start
         num_bad += int(bad[:size].sum())
-        order = np.lexsort((found[:size], -best[:size]), axis=1)
-        numbers[rows] = np.take_along_axis(found[:size], order, axis=1)
+        order = np.lexsort((entity[:size], -best[:size]), axis=1)
+        numbers[rows] = np.take_along_axis(entity[:size], order, axis=1)
         scores[rows] = np.take_along_axis(best[:size], order, axis=1)
     check_finite(num_bad, len(queries) * entities.num_entities)
     numbers[numbers == nobody] = NOBODY

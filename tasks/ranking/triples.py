@@ -79,22 +79,19 @@ class TripleRanker:
             relations: rows of relations, float32 (R, width).
             sides: the ends that are asked for.
         """
-        return TripleRanks.joined([self._side(triples, entities, relations, side) for side in sides])
-
-    def _side(self, triples: RankedTriples, entities: EntityBlocks, relations: Tensor, side: Side) -> TripleRanks:
-        """Rank the triples' heads, or tails, as many at a time as half of the memory has room for."""
+        # As many at a time as half of the memory has room for; one part also where there is no triple.
         most = max(1, self.memory // 2 // (_ROWS_OF_A_QUERY * 4 * entities.width))
-        parts = [self._some(triples.taken(rows), entities, relations, side) for rows in blocks(len(triples), most)]
-        return TripleRanks.joined(parts or [self._some(triples, entities, relations, side)])
+        parts = [triples.taken(rows) for rows in blocks(len(triples), most)] or [triples]
+        return TripleRanks.joined([self._some(part, entities, relations, side) for side in sides for part in parts])
 
     def _some(self, triples: RankedTriples, entities: EntityBlocks, relations: Tensor, side: Side) -> TripleRanks:
-        own, other = (0, 1) if side == "head" else (1, 0)
-        truth = np.asarray(triples.edges[:, own], np.int64)
-        queries = self.queries(triples.edges[:, other], triples.relations, entities, relations, side)
+        asked, given = (0, 1) if side == "head" else (1, 0)
+        truth = np.asarray(triples.edges[:, asked], np.int64)
+        queries = self.queries(triples.edges[:, given], triples.relations, entities, relations, side)
         if triples.candidates is not None:
-            given = np.asarray(triples.candidates[:, :, own], np.int64)
-            return rank_candidates(queries, truth, given, lambda wanted: gather(entities, wanted), self.memory // 2)
-        known = known_of(self.known, triples.edges[:, other], triples.relations, side)
+            candidates = np.asarray(triples.candidates[:, :, asked], np.int64)
+            return rank_candidates(queries, truth, candidates, lambda rows: gather(entities, rows), self.memory // 2)
+        known = known_of(self.known, triples.edges[:, given], triples.relations, side)
         return rank_queries(queries, truth, entities, known, self.counted, self.memory // 2)
 
     def queries(self, ends: Array, relations: Array, entities: EntityBlocks, table: Tensor, side: Side) -> Queries:
@@ -111,12 +108,12 @@ def known_of(known: KnownTriples, ends: Array, relations: Array, side: Side) -> 
     return known.tails(ends, relations) if side == "tail" else known.heads(relations, ends)
 
 
-def gather(entities: EntityBlocks, wanted: NDArray[np.int64]) -> NDArray[np.float32]:
+def gather(entities: EntityBlocks, numbers: NDArray[np.int64]) -> NDArray[np.float32]:
     """Return the rows of some entities, float32 (n, w), in one pass over all blocks."""
-    found = np.empty((len(wanted), entities.width), np.float32)
-    order = np.argsort(wanted, kind="stable")
-    ordered = wanted[order]
+    gathered = np.empty((len(numbers), entities.width), np.float32)
+    order = np.argsort(numbers, kind="stable")
+    ordered = numbers[order]
     for first, rows in entities:
         low, high = np.searchsorted(ordered, [first, first + len(rows)])
-        found[order[low:high]] = rows[ordered[low:high] - first]
-    return found
+        gathered[order[low:high]] = rows[ordered[low:high] - first]
+    return gathered

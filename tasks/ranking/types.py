@@ -54,21 +54,17 @@ class EntityTypes:
         """Return what `top_entities` does, of those that count for each query: one pass for each set of types.
 
         Args:
-            queries: n of them.
             relations: of the queries, (n,).
             side: the end that is asked for.
-            entities: see there.
-            k: see there.
-            known: see there.
             kinds: number of a type, OF_RELATION or ANY, (n,); None: OF_RELATION.
-            memory: see there.
+            queries, entities, k, known, memory: see there.
         """
-        found = np.empty((len(queries), k), np.int64), np.empty((len(queries), k), np.float32)
+        entity, score = np.empty((len(queries), k), np.int64), np.empty((len(queries), k), np.float32)
         kinds = np.full(len(queries), OF_RELATION) if kinds is None else kinds
         for rows, counted in self.counted(relations, kinds, side):
             own = None if known is None else known.part(rows)
-            found[0][rows], found[1][rows] = top_entities(queries.part(rows), entities, k, own, counted, memory)
-        return found
+            entity[rows], score[rows] = top_entities(queries.part(rows), entities, k, own, counted, memory)
+        return entity, score
 
     def counted(
         self, relations: Array, kinds: Array, side: Side

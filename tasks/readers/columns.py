@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,11 +22,9 @@ def check_names(names: Sequence[str], path: Path) -> None:
         raise DataError("has no columns", path=path)
     if len(names) > MAX_COLUMNS:
         raise DataError(f"has more than {MAX_COLUMNS:,} columns", path=path)
-    if len(set(names)) == len(names):
-        return
-    seen: set[str] = set()
-    twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-    raise DataError(f"names the column {twice!r} twice; it has {listed(names)}", path=path)
+    if len(set(names)) < len(names):
+        twice = Counter(names).most_common(1)[0][0]
+        raise DataError(f"names the column {twice!r} twice; it has {listed(names)}", path=path)
 
 
 def check_columns(path: Path, columns: Sequence[str], there: Sequence[str]) -> None:
@@ -57,9 +56,8 @@ def plain(column: pa.Array, path: Path, first_row: int, name: str, most_bytes: i
 
     Extension types (uuid, json, tensors) become what stores them, halves float32.
 
-    Raises:
-        DataError: a text that is not UTF-8 or longer than `most_bytes`, offsets or indices that lead nowhere, a time
-            zone that is not known.
+    Raises DataError: a text that is not UTF-8 or longer than `most_bytes`, offsets or indices that lead nowhere, a time
+    zone that is not known.
     """
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
@@ -92,7 +90,9 @@ def plain(column: pa.Array, path: Path, first_row: int, name: str, most_bytes: i
         lengths = compute.binary_length(column)
         longest = compute.max(lengths).as_py() or 0
         if longest > most_bytes:
-            check_length(longest, path, first_row + compute.index(lengths, longest).as_py(), name)
+            row = first_row + compute.index(lengths, longest).as_py()
+            why = f"the text has {longest:,} bytes; an id, class or category has {MAX_CELL_BYTES:,} at most"
+            raise DataError(why, path=path, row=row, column=name)
     return column
 
 
@@ -115,26 +115,6 @@ def _stored_plainly(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def first_hexadecimal(texts: pa.Array) -> int | None:
-    """Return the place of the first text such as `0x1F`, which Arrow casts to an integer; None without one."""
-    place = compute.index(compute.match_substring_regex(texts, r"^\s*0[xX]"), True).as_py()
-    return None if place < 0 else int(place)
-
-
-def check_length(longest: int, path: Path, row: int | None, name: str) -> None:
-    """Raise DataError for a text that is longer than any id, class or category."""
-    if longest > MAX_CELL_BYTES:
-        why = f"the text has {longest:,} bytes; an id, class or category has {MAX_CELL_BYTES:,} at most"
-        raise DataError(why, path=path, row=row, column=name)
-
-
-def to_int64(ids: pa.Array) -> pa.Array:
-    """Return ids, numbers or texts, as int64. Raises ArrowInvalid, also for a text such as `0x1F`."""
-    if is_text(ids.type) and first_hexadecimal(ids) is not None:
-        raise pa.ArrowInvalid("a hexadecimal number")
-    return ids.cast(pa.int64())
-
-
 def whole_numbers(texts: pa.Array) -> pa.Array:
     """Return int64 where every text is a plain whole number (written as int64 prints it), else the texts."""
     try:
@@ -150,7 +130,7 @@ def first_not_whole(texts: pa.Array) -> int:
     while last - first > 1:
         middle = (first + last) // 2
         try:
-            to_int64(texts.slice(first, middle - first))
+            texts.slice(first, middle - first).cast(pa.int64())
         except pa.ArrowInvalid:
             last = middle
         else:

@@ -16,7 +16,7 @@ import pyarrow.compute as compute
 import pyarrow.csv as pc
 
 from configs.errors import DataError, RecipeError
-from tasks.readers.columns import check_columns, check_names, first_hexadecimal, is_text, plain_batch
+from tasks.readers.columns import check_columns, check_names, is_text, plain_batch
 from tasks.readers.formulas import unguarded, unguarded_name
 from tasks.readers.limits import BLOCK_BYTES, MAX_CELL_BYTES, MAX_ROW_BYTES
 from tasks.readers.streams import (
@@ -38,11 +38,9 @@ class _JoinedParts(io.RawIOBase):
         self._parts, self._rest = parts, memoryview(b"")
 
     def readable(self) -> bool:
-        """It is."""
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Fill a buffer."""
         while not self._rest:
             part = next(self._parts, None)
             if part is None:
@@ -54,30 +52,9 @@ class _JoinedParts(io.RawIOBase):
         return size
 
 
-class _HexadecimalWatch(io.RawIOBase):
-    """A stream of text that remembers whether it had what may be a hexadecimal number."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream, self._last = stream, b""
-        self.hexadecimal = False
-
-    def readable(self) -> bool:
-        """It is."""
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        """Return the next bytes."""
-        part = self._stream.read(size)
-        # Numbers have no x, and one byte is found ten times as fast as two.
-        if not self.hexadecimal and (b"x" in part or b"X" in part):
-            self.hexadecimal = re.search(rb"0[xX]", self._last + part) is not None
-        self._last = part[-1:]
-        return part
-
-
 def check_delimiter(delimiter: str) -> None:
     """Raise RecipeError for a character that cannot stand between cells."""
-    if len(delimiter) != 1 or not delimiter.isascii() or delimiter.isalnum() or delimiter in '"\r\n\0+-.':
+    if not delimiter.isascii() or delimiter.isalnum() or delimiter in '"\r\n\0+-.':
         raise RecipeError(f'delimiter: {delimiter!r} cannot separate cells; one of , ; | or a tab ("\\t") can')
 
 
@@ -109,17 +86,14 @@ class TextTableFile:
             return names
 
     def read(self, convert: pc.ConvertOptions, *, blank_lines: bool = False) -> Generator[pa.RecordBatch]:
-        """Yield rows; see `read_rows`. Raises DataError, also for hexadecimal numbers in columns of integers."""
+        """Yield rows; see `read_rows`. Raises DataError."""
         mark = NO_DELIMITER if self.whole_lines else self.delimiter or " "
         quotes = not self.is_edge_list or bool(self.delimiter and not self.whole_lines)
         most = MAX_ROW_BYTES if self.whole_lines else MAX_CELL_BYTES
+        options: dict[str, Any] = {"quotes": quotes, "most_bytes": most, "blank_lines": blank_lines}
         with self._open() as (names, stream):
-            watched, is_checked, is_first = _HexadecimalWatch(stream), False, True
-            options: dict[str, Any] = {"quotes": quotes, "most_bytes": most, "blank_lines": blank_lines}
-            for rows in read_rows(self.path, names, watched, mark, convert, **options):
-                if watched.hexadecimal and not is_checked:  # a text holds it, or what Arrow took for an integer
-                    is_checked = True
-                    self._refuse_hexadecimal([field.name for field in rows.schema if pa.types.is_integer(field.type)])
+            is_first = True
+            for rows in read_rows(self.path, names, stream, mark, convert, **options):
                 if self.is_edge_list and not self.whole_lines:
                     columns = rows.columns
                     columns = [compute.utf8_trim_whitespace(one) if is_text(one.type) else one for one in columns]
@@ -183,25 +157,6 @@ class TextTableFile:
             lines = lines.replace(b" \n", b"\n").replace(b" \r\n", b"\r\n").replace(b"\n ", b"\n").removeprefix(b" ")
         return comments.sub(b"", lines) if mark in lines or self.whole_lines else lines
 
-    def _refuse_hexadecimal(self, columns: Sequence[str]) -> None:
-        """Raise DataError for the first hexadecimal number in columns that Arrow read as integers.
-
-        Arrow takes `0x1F` for 31, and nobody would know: a name is no number, and the two must not meet.
-        """
-        row = 0
-        for rows in self.read(as_texts(columns)) if columns else ():
-            for name, cells in zip(columns, rows.columns, strict=True):
-                place = first_hexadecimal(cells)
-                if place is not None:
-                    raise DataError(
-                        f"{cells[place].as_py()[:40]!r} is hexadecimal; of ids dataset.text_ids=true reads texts; "
-                        "write numbers as decimals",
-                        path=self.path,
-                        row=row + place,
-                        column=name,
-                    )
-            row += rows.num_rows
-
     def _refuse_names(self, rows: pa.RecordBatch, convert: pc.ConvertOptions) -> None:
         """Raise DataError where the first line of an edge list holds a text over numbers: names, and no edge."""
         for name, cells in zip(rows.schema.names, rows.columns, strict=True):
@@ -226,8 +181,7 @@ def open_table(path: Path, delimiter: str, header: bool) -> Iterator[tuple[list[
 
     Without a header, columns are called `0`, `1`, ...
 
-    Raises:
-        DataError: see `tasks.readers.streams`; a name stands twice. Damage found later is reported likewise.
+    Raises DataError: see `tasks.readers.streams`; a name stands twice. Damage found later is reported likewise.
     """
     try:
         with open_stream(path) as stream:
@@ -246,7 +200,7 @@ def open_table(path: Path, delimiter: str, header: bool) -> Iterator[tuple[list[
 def read_rows(
     path: Path,
     names: list[str],
-    stream: IO[bytes] | io.RawIOBase,
+    stream: IO[bytes],
     delimiter: str,
     convert: pc.ConvertOptions,
     *,

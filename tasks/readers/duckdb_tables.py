@@ -62,35 +62,27 @@ def _check_magic(path: Path) -> None:
 def duckdb_tables(path: Path) -> list[str]:
     """Return the names of a file's tables in the main schema, sorted. Raises DataError."""
     with open_duckdb(path) as connection:
-        return _tables(connection)
-
-
-def _tables(connection: Any) -> list[str]:
-    rows = connection.execute(
-        "SELECT table_name FROM duckdb_tables() WHERE schema_name = 'main' AND NOT internal ORDER BY table_name"
-    )
-    return [name for (name,) in rows.fetchall()]
+        rows = connection.execute(
+            "SELECT table_name FROM duckdb_tables() WHERE schema_name = 'main' AND NOT internal ORDER BY table_name"
+        )
+        return [name for (name,) in rows.fetchall()]
 
 
 def duckdb_columns(path: Path, table: str) -> list[str]:
     """Return the columns of a table. Raises DataError."""
-    with open_duckdb(path) as connection:
-        return _columns(connection, path, table)
-
-
-def _columns(connection: Any, path: Path, table: str) -> list[str]:
-    tables = _tables(connection)
+    tables = duckdb_tables(path)
     if table not in tables:
         raise DataError(f"has no table {table!r}{did_you_mean(table, tables)}; it has {listed(tables)}", path=path)
-    names = [name for name, *_ in connection.execute(f"DESCRIBE {_place(connection, table)}").fetchall()]
+    with open_duckdb(path) as connection:
+        names = [name for name, *_ in connection.execute(f"DESCRIBE {_place(connection, table)}").fetchall()]
     check_names(names, path)
     return names
 
 
 def read_duckdb(path: Path, table: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Yield batches of some columns of a table, plain, in the order of its rows. Raises DataError."""
+    check_columns(path, columns, duckdb_columns(path, table))
     with open_duckdb(path) as connection:
-        check_columns(path, columns, _columns(connection, path, table))
         names = ", ".join(map(_quoted, columns)) or "1"
         reader = connection.sql(f"SELECT {names} FROM {_place(connection, table)}").to_arrow_reader(_BATCH_ROWS)
         row = 0

@@ -33,6 +33,5 @@ def check_memory(needed_bytes: int, what: str, path: object) -> None:
         return
     there = available_bytes()
     if needed_bytes > there:
-        raise DataError(
-            f"{what} takes {needed_bytes / 1e9:,.1f} GB of memory, {there / 1e9:,.1f} GB are available", path=path
-        )
+        why = f"{what} takes {needed_bytes / 1e9:,.1f} GB of memory, {there / 1e9:,.1f} GB are available"
+        raise DataError(why, path=path)

@@ -19,8 +19,7 @@ _LF = 10
 def read_lines(path: Path) -> Iterator[tuple[int, pa.Array]]:
     """Yield the number of a block's first line, from 0, and its lines as texts, line ends and all.
 
-    Raises:
-        DataError: see `tasks.readers.streams`; a line that is too long or no UTF-8.
+    Raises DataError: see `tasks.readers.streams`; a line that is too long or no UTF-8.
     """
     try:
         with open_stream(path) as stream:

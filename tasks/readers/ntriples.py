@@ -61,8 +61,7 @@ class Statements:
 def read_ntriples(path: Path, *, literals: bool) -> Iterator[Statements]:
     """Yield the triples of a file; without `literals` those whose object is one are left out.
 
-    Raises:
-        DataError: see `read_lines`; a line that is no triple, named with its number.
+    Raises DataError: see `read_lines`; a line that is no triple, named with its number.
     """
     for first, lines in read_lines(path):
         found = _matched(lines)
@@ -139,38 +138,21 @@ def _character(match: re.Match[str]) -> str:
     return chr(code)
 
 
-_EXPECTED = (
-    ("subject", "an IRI <...> or a blank node _:x"),
-    ("predicate", "an IRI <...>"),
-    ("object", "an IRI, a blank node or a literal"),
-)
-
-
 def _what_is_wrong(line: str) -> str:
     """Say which part of a line is not as N-Triples has it."""
     rest = line.strip(" \t\r\n")
-    label = r"[\w:·‿⁀.-]"  # Python's \w is close enough for words
-    blank = rf"_:[\w:](?:{label}*[\w:·‿⁀-])?"
-    patterns = (rf"{_IRI}|{blank}", _IRI, rf"{_IRI}|{blank}|{_LITERAL}")
-    for (name, expected), pattern in zip(_EXPECTED, patterns, strict=True):
+    blank = r"_:[\w:](?:[\w:·‿⁀.-]*[\w:·‿⁀-])?"  # Python's \w is close enough for words
+    for name, expected, pattern in (
+        ("subject", "an IRI <...> or a blank node _:x", rf"{_IRI}|{blank}"),
+        ("predicate", "an IRI <...>", _IRI),
+        ("object", "an IRI, a blank node or a literal between double quotes", rf"{_IRI}|{blank}|{_LITERAL}"),
+    ):
         match = re.match(pattern, rest)
         if match is None:
-            return f"the {name} is not {expected}: {rest[:60]!r}{_hint(rest)}"
+            is_turtle = re.match(r"@(prefix|base)|[A-Za-z]\w*:", rest) is not None
+            hint = "; this looks like Turtle: convert it, rapper -i turtle -o ntriples FILE" if is_turtle else ""
+            return f"the {name} is not {expected}: {rest[:60]!r}{hint}"
         rest = rest[match.end() :].lstrip(" \t")
     if re.match(rf"({_IRI}|_:\S+)\s*\.", rest):
         return f"has a fourth term, {rest[:60]!r}: that is N-Quads; leave the graphs' names out"
     return f"the triple does not end with a dot: {rest[:60]!r}"
-
-
-def _hint(rest: str) -> str:
-    """Say why a term that begins rightly is none."""
-    bad = re.search(r"\\(?![tbnrf\"'\\]|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}).{0,9}", rest)
-    if rest[:1] in '<"' and bad:
-        return f"; {bad.group()!r} is no escape"
-    if rest[:1] == "<":
-        return "; an IRI ends with >, and has no blanks, quotes or brackets" if ">" in rest else "; it has no >"
-    if rest.startswith(('"', "'")):
-        return "; a literal stands between double quotes on one line"
-    if re.match(r"@(prefix|base)|[A-Za-z]\w*:", rest):
-        return "; this looks like Turtle: convert it, rapper -i turtle -o ntriples FILE"
-    return ""

@@ -27,8 +27,7 @@ def number_chunks(path: Path, dtype: Any, *, num_columns: int | None = None, mis
         num_columns: how many columns there have to be; None: as many as in the first line.
         missing: whether empty cells and nan are NaN (floats).
 
-    Raises:
-        DataError: naming file, row (from 0, blank lines not counted) and column.
+    Raises DataError: naming file, row (from 0, blank lines not counted) and column.
     """
     dtype = np.dtype(dtype)
     is_integer = dtype.kind == "i"
@@ -64,8 +63,7 @@ def _checked_floats(rows: Array, dtype: Any, path: Path, first_row: int, missing
 def read_numbers(path: Path, dtype: Any, *, num_columns: int | None = None, most: int = MAX_GRAPHS) -> Array:
     """Return a whole file as (rows, columns), for files that fit memory; see `number_chunks`.
 
-    Raises:
-        DataError: as `number_chunks` does, or there are more than `most` rows.
+    Raises DataError: as `number_chunks` does, or there are more than `most` rows.
     """
     chunks, num_rows = [], 0
     for chunk in number_chunks(path, dtype, num_columns=num_columns):

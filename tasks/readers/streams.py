@@ -41,15 +41,13 @@ _REFUSED_FORMATS: tuple[tuple[bytes, str], ...] = (
 )
 _MAGIC_BYTES = 512  # a tar archive says so at its byte 257
 _TAR = slice(257, 262)
-_MAX_HEADER_LINES = 1000  # between quotes, or blank ones before
 
 
 def open_stream(path: Path) -> IO[bytes]:
     """Open a file of text for reading, decompressed if it begins like gzip or Zstandard; buffered.
 
-    Raises:
-        DataError: no regular file that can be read (see `configs.source_files`), or the content is of another kind
-            that its first bytes tell.
+    Raises DataError: no regular file that can be read (see `configs.source_files`), or the content is of another kind
+    that its first bytes tell.
     """
     with open_file(path) as file:
         magic = file.read(_MAGIC_BYTES)
@@ -111,47 +109,25 @@ def no_utf8(data: bytes, at: int, path: Path, row: int | None, column: object) -
 def read_header(stream: IO[bytes], path: Path, delimiter: str) -> tuple[list[str], bytes]:
     """Read the first line that is not blank; return its cells and its bytes. Leaves the stream after it.
 
-    Raises:
-        DataError: there is none, it is longer than `MAX_ROW_BYTES` or has more than `MAX_COLUMNS`, its quotes are never
-            closed, it is no UTF-8, or it ends as lines did on old Macs.
+    Raises DataError: there is none, it is longer than `MAX_ROW_BYTES` or has more than `MAX_COLUMNS`, its quotes do not
+    fit, it is no UTF-8, or it ends as lines did on old Macs.
     """
-    mark, read, lines = delimiter.encode(), 0, 0
-    parts: list[bytes] = []
-    inside = False  # a name may hold line ends between quotes
-    while inside or not parts:
+    line, read = b"", 0
+    while not line.strip():
         line = stream.readline(MAX_ROW_BYTES - read + 1)
-        read, lines = read + len(line), lines + 1
+        read += len(line)
         if read > MAX_ROW_BYTES:
             raise DataError(f"has a first line of more than {MAX_ROW_BYTES:,} bytes; is this a table?", path=path)
-        if b"\r" in line.rstrip(b"\r\n") and b'"' not in line:
-            raise DataError(
-                "its lines end in a carriage return alone, as on old Macs; write them anew: tr '\\r' '\\n'", path=path
-            )
         if not line:
-            if inside:
-                raise DataError('the first line has a quote (") that is never closed', path=path)
             raise DataError("is empty", path=path)
         line = line.removeprefix(BOM)
-        if parts or line.strip():
-            inside = _ends_in_quotes(b'"' + line if inside else line, mark)
-            parts.append(line)
-        if lines > _MAX_HEADER_LINES:
-            why = 'the first line has a quote (") that is not closed' if parts else "has nothing but blank lines"
-            raise DataError(f"{why}, {_MAX_HEADER_LINES} lines on", path=path)
-    line = b"".join(parts)
     text = decode(line, path).rstrip("\r\n")
+    if "\r" in text and '"' not in text:
+        why = "its lines end in a carriage return alone, as on old Macs; write them anew: tr '\\r' '\\n'"
+        raise DataError(why, path=path)
     if "\0" in text:
         raise DataError("has NUL bytes in its first line: it is not text, or UTF-16 without a mark", path=path)
     return split_cells(text, path, delimiter), line
-
-
-def _ends_in_quotes(line: bytes, delimiter: bytes) -> bool:
-    """Whether a cell that begins with a quote goes on after the line."""
-    if b'"' not in line:
-        return False
-    start = rb"(^|" + re.escape(delimiter) + rb')"'
-    closed = re.sub(start + rb'[^"]*(""[^"]*)*"', b"", line)
-    return re.search(start, closed) is not None
 
 
 def split_cells(text: str, path: Path, delimiter: str) -> list[str]:
@@ -161,16 +137,14 @@ def split_cells(text: str, path: Path, delimiter: str) -> list[str]:
     if text.count(delimiter) >= MAX_COLUMNS:
         raise DataError(f"has more than {MAX_COLUMNS:,} columns", path=path)
     try:
-        rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
+        return next(csv.reader([text], delimiter=delimiter, strict=True))
     except csv.Error as error:
         limit = csv.field_size_limit()
-        why = f"has a column name of more than {limit:,} characters" if "field limit" in str(error) else str(error)
-        raise DataError(
-            f"the first line {why}; is this a table with {delimiter!r} between columns?", path=path
-        ) from None
-    if len(rows) != 1:
-        raise DataError("the first line is no row of names: its quotes do not fit", path=path)
-    return rows[0]
+        why = 'has a quote (") that is never closed, or text behind a closed one'
+        if "field limit" in str(error):
+            why = f"has a column name of more than {limit:,} characters"
+        words = f"the first line {why}; is this a table with {delimiter!r} between columns?"
+        raise DataError(words, path=path) from None
 
 
 def read_words(path: Path) -> list[list[str]]:

@@ -236,10 +236,8 @@ class ArtifactStore:
     def load(self, stage: str, key: str, kind: type[M], *, deep: bool = False) -> M | None:
         """Return the verified manifest, or None where there is no such artifact.
 
-        Sizes are compared always, sha256 with `deep`.
-
-        Raises:
-            IntegrityError: the artifact is damaged (the message names the file).
+        Sizes are compared always, sha256 with `deep`. Raises IntegrityError: the artifact is damaged (the message names
+        the file).
         """
         folder = self.folder(stage, key)
         path = folder / MANIFEST_NAME

@@ -123,8 +123,7 @@ class Home:
     def secret_key(self) -> bytes:
         """Return the signing key, made on first use in a file that only its owner can read.
 
-        Raises:
-            UserError: the file is not one that this installation has made, or others may have read it.
+        Raises UserError: the file is not one that this installation has made, or others may have read it.
         """
         path = self.secret_key_file
         try:

@@ -20,9 +20,8 @@ from tasks.storage.stored import of_kind, read_json
 def check_snapshot(recipe: Recipe) -> None:
     """Refuse a snapshot that the recipe's data cannot give; looks at the first rows of its files at most.
 
-    Raises:
-        RecipeError: the data has no times, or they do not compare with `snapshot.as_of`.
-        DataError: a file or a column is missing.
+    Raises RecipeError: the data has no times, or they do not compare with `snapshot.as_of`; DataError: a file or a
+    column is missing.
     """
     moment = recipe.version_moment
     if moment is not None and re.fullmatch(r"[+-]?\d+", moment) and len(moment) != len("2026"):
@@ -78,12 +77,6 @@ class _Record:
     started_at: str
 
 
-@dataclass(frozen=True)
-class _Sections:
-    snapshot: dict[str, Any]
-    model: dict[str, Any]
-
-
 def earlier_snapshots(home: Home, recipe: Recipe, stage: str) -> list[SnapshotRun]:
     """Return the recipe's runs as of an earlier moment whose artifact of `stage` is there, the newest moment first.
 
@@ -97,16 +90,20 @@ def earlier_snapshots(home: Home, recipe: Recipe, stage: str) -> list[SnapshotRu
     for path in home.runs.glob("*.json"):
         try:
             record = of_kind(_Record, read_json(path), path)
-            sections = of_kind(_Sections, record.config, path)
-            as_of = sections.snapshot.get("as_of")
+            as_of, model = record.config["snapshot"].get("as_of"), record.config["model"].get("name")
             if record.recipe != recipe.name or as_of is None or stage not in record.stages:
                 continue
             earlier = is_earlier(normalise_as_of(as_of), recipe.snapshot.as_of, unit)
-        except (IntegrityError, OSError, ValueError):  # being written, or not the record of a run with snapshots
+        except (
+            IntegrityError,
+            OSError,
+            ValueError,
+            LookupError,
+            AttributeError,
+        ):  # being written, or not the record of a run with snapshots
             continue
         keys = {name: entry.key for name, entry in record.stages.items()}
-        same_model = sections.model.get("name") == recipe.model.name
-        if not same_model or not earlier or not store.folder(stage, keys[stage]).is_dir():
+        if model != recipe.model.name or not earlier or not store.folder(stage, keys[stage]).is_dir():
             continue
         run = SnapshotRun(as_of, keys, _split(record.config) == _split(wanted))
         found.append((as_of, _options(record.config) == _options(wanted), record.started_at, run))

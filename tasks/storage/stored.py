@@ -31,8 +31,7 @@ def read_json(path: Path) -> Any:
 def of_kind(kind: Any, values: Any, source: object) -> Any:
     """Return plain values as a type, dataclass or model; `source` is named in messages.
 
-    Raises:
-        IntegrityError: something is missing or of another kind.
+    Raises IntegrityError: something is missing or of another kind.
     """
     try:
         return TypeAdapter(kind).validate_python(values)

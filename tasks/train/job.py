@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 from pydantic_core import to_json
 
 from configs.base import ComponentConfig, cache_view
-from configs.families.training_sections import train_section
+from configs.families.row_training import train_section
 from configs.registry import MODELS
 from configs.schema import EvaluateConfig, Recipe
 from configs.training import TrainBase, TrainConfig

@@ -16,7 +16,8 @@ from tasks.stage import Parent, Stage, StageContext
 from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.graph_facts import graph_facts, task_relation
 from tasks.storage.home import Home
-from tasks.storage.manifests import DatasetManifest, PartitionManifest, RunResult
+from tasks.storage.manifests import DatasetManifest, PartitionManifest
+from tasks.storage.outcomes import RunResult
 from tasks.train.families import family_of, trainings, unread_edge_features
 from tasks.train.gradients.sizes import remember_trained
 from tasks.train.job import BEST, LAST, METRICS, OWN_MODEL, RESULT, AnyJob, ClassWeights, Job, stage_config

@@ -19,7 +19,7 @@ from tasks.apply.worker import ServeJob, Serving
 from tasks.stage import Listener, Parent
 from tasks.storage.artifacts import ArtifactStore, describe_files
 from tasks.storage.home import Home
-from tasks.storage.manifests import LayersManifest
+from tasks.storage.outcomes import LayersManifest
 from tests.finished import trained
 from tests.inference.two_nights import World, first_night, second_night, write
 

@@ -1,4 +1,4 @@
-"""Recipes: overrides, components, messages, JSON Schema."""
+"""Recipes: overrides, components, messages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -21,7 +20,6 @@ from configs.registry import EVALUATORS, MODELS, Registry
 from configs.schema import STAGES, Recipe
 from configs.training import TrainConfig
 from flows.commands.recipes.components import commented_yaml
-from flows.commands.recipes.recipe_schema import recipe_schema
 from tasks.calls import load_stage
 from tests.flows.conftest import TINY
 from tests.registered import models_of
@@ -46,24 +44,6 @@ def test_show_prints_yaml_that_reads_back(name: str) -> None:
     text = commented_yaml(recipe)
     assert build_recipe(yaml.safe_load(text)) == recipe
     assert "# Passes over the training split." in text
-
-
-def test_json_schema_accepts_every_shipped_recipe_and_refuses_mistakes() -> None:
-    schema = recipe_schema()
-    validator = jsonschema.Draft202012Validator(schema)
-    validator.check_schema(schema)
-    for path in shipped_recipes().values():
-        validator.validate(yaml.safe_load(path.read_text()))
-    validator.validate(TINY)
-    validator.validate({**TINY, "model": {"name": "mine", "file": "mine.py", "alpha": 2}})
-    for section, value in {
-        "train": {"epoch": 3},
-        "model": {"name": "graphsage", "hidden": 3},
-        "dataset": {"name": "synthetix"},
-        "components": {"keep": "some"},
-        "preprocess": {"transforms": [{"name": "standardise"}]},
-    }.items():
-        assert not validator.is_valid({**TINY, section: value}), section
 
 
 @pytest.mark.parametrize(
@@ -126,10 +106,8 @@ def test_mistakes_are_named_with_a_way_out(override: str, message: str) -> None:
             ("model.label_reuse=true", "evaluate.splits=train,test"),
             r"leave train out of evaluate\.splits or set model\.label_reuse=false",
         ),
-        (("model.head=none", "model.jumping=cat"), r"model\.jumping cannot be used with model\.head=none"),
         (("model.norm_first=true", "model.residual=true"), r"model\.residual cannot be used with model\.norm_first"),
         (("model.decoder=dot", "model.decoder_layers=2"), r"model\.decoder_layers does nothing with decoder=dot"),
-        (("model.label_iterations=1",), r"model\.label_iterations is for model\.label_reuse=true"),
         (
             ("dataset.task=link", "train.loader=full_edge", "train.loader=neighbor"),
             r"train\.loader=neighbor does not fit synthetic, a link task; use auto or edge or full_edge",
@@ -213,14 +191,10 @@ def test_a_description_goes_with_the_data_and_the_model_that_it_is_about() -> No
     def kept(*overrides: str, name: str = "deepwalk") -> bool:
         return load_recipe(name, overrides).description == load_recipe(name).description
 
-    other = ["dataset=edges.csv"], ["dataset={name: mat, path: b.mat}"], ["dataset.num_nodes=500"]
-    assert not any(kept(*overrides) for overrides in other)
+    assert not kept("dataset=edges.csv")
     assert not kept("dataset.name=ogb", "dataset.dataset=ogbn-arxiv")
     assert not kept("model=fastrp", name="prone")
-    assert not kept("model=gat", name="ogbn-arxiv")
-    assert kept("model=gcn", name="quickstart"), "it names no model"
-    assert kept("dataset=synthetic")
-    assert kept("seed=2", "model.dim=16", "dataset.num_nodes=20000")
+    assert kept("seed=2", "model.dim=16")
     assert kept("dataset.nodes.files=new.csv", name="my-graph")  # the user's own words of the user's own data
     assert load_recipe("deepwalk", ["dataset=edges.csv", "description=My edges"]).description == "My edges"
 
@@ -374,24 +348,6 @@ def test_a_component_of_what_is_no_section(section: str, value: Any) -> None:
     key = {"train": "train.strategy=data_parallel", "model": "model=gcn", "dataset": "dataset=synthetic"}[section]
     with pytest.raises(RecipeError, match=rf"override .*: {section} is a value, not a section"):
         build_recipe({"name": "x", section: value}, [key])
-
-
-@pytest.mark.parametrize(
-    ("override", "place"),
-    [
-        ("train.seed=1", "train: unknown key 'seed'; it is seed at the recipe's top level"),
-        ("learning_rate=0.1", "unknown key 'learning_rate'; it is train.learning_rate"),
-        ("train.hidden_dim=8", "train: unknown key 'hidden_dim'; it is model.hidden_dim"),
-        ("model.epochs=3", "model: unknown key 'epochs'; it is train.epochs"),
-        ("train.num_parts=3", "train: unknown key 'num_parts'; it is partition.num_parts"),
-        ("train.loader.splits=test", "train.loader: unknown key 'splits'; it is evaluate.splits"),
-        ("train.epoch=3", "train: unknown key 'epoch' (did you mean 'epochs'?); known: "),
-    ],
-)
-def test_an_option_in_the_wrong_section_is_answered_with_its_place(override: str, place: str) -> None:
-    with pytest.raises(RecipeError) as caught:
-        tiny(override)
-    assert place in str(caught.value)
 
 
 VECTORS = {"model": {"name": "skipgram", "dim": 8}, "train": {"samples": 1000}}

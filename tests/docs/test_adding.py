@@ -78,7 +78,7 @@ def _shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """Put the page's code where it says, in a folder that graphmill's packages reach into; forget it afterwards."""
     forget_registered(monkeypatch, *REGISTRIES)
     shown = dict(BLOCK.findall((ROOT / "docs" / "pages" / "adding.md").read_text()))
-    assert len(shown) == len(REGISTRIES) + 1  # of models a typed one and a scorer; the plain one lies in examples/
+    assert len(shown) == len(REGISTRIES) + 2  # two models (the plain one lies in examples/), and a control
     code = tmp_path / "code"
     for title, text in (shown | DEEPER).items():
         assert not (ROOT / title).exists(), f"{title} is taken: the page must name another file"
@@ -205,3 +205,17 @@ def test_loss_has_the_gradients_of_autograd() -> None:
     value, *gradients = loss.of_drawn(true, drawn)
     for given, expected in zip(gradients, torch.autograd.grad(value, (true, drawn)), strict=True):
         torch.testing.assert_close(given, expected)
+
+
+def test_control(home: Home) -> None:
+    from tasks.controls.features import ControlledGraph
+
+    graph = run_to("preprocess", home)
+    store = GraphStore(graph.folder, graph.manifest)
+    controlled: Any = ControlledGraph(store, *4 * (None,))  # type: ignore[arg-type]
+    control = importlib.import_module("tasks.controls.neighbor_labels").NeighborLabels(controlled, 4)
+    label = np.asarray(store["label"][np.asarray(store["test_idx"])])
+    scores = control.predict("test", Prediction(label=label)).scores
+    seen = scores.sum(1) > 0
+    assert 0.5 < seen.mean() < 1  # a node of the ring has two neighbours, half of them training nodes
+    assert np.mean(scores[seen].argmax(1) == label[seen]) > 0.95

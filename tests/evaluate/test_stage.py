@@ -25,7 +25,7 @@ from tasks.stage import Listener, Parent, PickleCache, StageContext
 from tasks.storage.artifacts import describe_files
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
-from tasks.storage.manifests import EvalReport
+from tasks.storage.outcomes import EvalReport
 from tasks.train.state.checkpoint import load_model
 from tests.finished import dataset, trained
 from tests.support import COMMON, as_partition, link_graph, molecule_graph, node_graph

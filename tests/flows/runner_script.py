@@ -1,4 +1,4 @@
-"""Maps over numbers with Prefect's task runners, in a process whose Prefect knows nothing but a home of its own."""
+"""Maps over numbers with a pool of processes, in a process whose Prefect knows nothing but a home of its own."""
 
 from __future__ import annotations
 
@@ -28,18 +28,16 @@ def main() -> None:
     prepare_environment(home)
     with embedded_server(home) as server:
         import psutil
-        from prefect.task_runners import ProcessPoolTaskRunner
 
-        from configs.schema import PreprocessConfig
         from flows.commands.recipes.run import _flush_prefect
-        from flows.pipeline.shards import RunnerMap, end_with_parent, make_map_shards
+        from flows.pipeline.shards import PoolMap
 
         server.wait()
-        runner = RunnerMap(lambda: ProcessPoolTaskRunner(max_workers=2, initializer=end_with_parent), 2, at_once=True)
-        results = list(runner(where, list(range(9))))
+        mapped = PoolMap(2, start_seconds=0)
+        results = list(mapped(where, list(range(9))))
         left = [child for child in psutil.Process().children() if "spawn_main" in " ".join(child.cmdline())]
         try:
-            list(make_map_shards(PreprocessConfig(runner="thread", workers=2))(refuse_three, list(range(6))))
+            list(mapped(refuse_three, list(range(6))))
             error = ""
         except DataError as found:
             error = str(found)

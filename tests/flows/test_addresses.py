@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from configs.errors import RecipeError, StageError
+from configs.errors import StageError
 from flows.services import addresses
 from flows.services.settings import ServiceSettings, write_settings
 from flows.services.state import lock_path
@@ -90,16 +90,11 @@ def test_a_store_of_runs_that_nobody_reaches_is_refused(monkeypatch: pytest.Monk
     ) as raised:
         addresses.check_tracking_store()
     assert "secret" not in str(raised.value)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "ftp://x/y")
-    with pytest.raises(RecipeError, match="MLflow keeps no runs at ftp: addresses"):
-        addresses.check_tracking_store()
 
 
 @pytest.mark.usefixtures("_own_store")
-@pytest.mark.parametrize(
-    "store", ["", "sqlite:///x.db", "postgresql+psycopg://me@host/db", "runs", "/tmp/runs", "file:///x"]
-)
-def test_stores_of_mlflow_s_own_kinds_pass(monkeypatch: pytest.MonkeyPatch, store: str) -> None:
+@pytest.mark.parametrize("store", ["", "sqlite:///x.db", "/tmp/runs"])
+def test_stores_that_are_no_servers_pass(monkeypatch: pytest.MonkeyPatch, store: str) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
     addresses.check_tracking_store()
 

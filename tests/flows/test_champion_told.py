@@ -10,9 +10,7 @@ import pytest
 
 from configs.load import build_recipe
 from flows.backfill import actions, store
-from flows.backfill.report import request_text
 from flows.backfill.spec import Backfill, Partition
-from flows.backfill.tables import champion_text
 from flows.commands.recipes.outcome import outcome_json, where_to_look
 from flows.commands.recipes.plan import PlannedStage
 from flows.notifications import channels
@@ -23,7 +21,7 @@ from flows.records.run_record import RunRecord, now_text
 from tasks.processes.run_context import current_run
 from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.home import Home
-from tasks.storage.manifests import PublishManifest
+from tasks.storage.outcomes import PublishManifest
 from tests.support import COMMON, stage_entry
 
 DRIFT = {
@@ -98,14 +96,6 @@ def test_a_backfill_s_runs_leave_the_champion_alone_unless_asked() -> None:
     assert [leaves_champion(run["tags"]) for run in made] == [True, False]
     assert not leaves_champion(["graphmill", "partition:2023"])
     assert not leaves_champion([])
-
-
-def test_it_is_said_where_a_backfill_is_made_and_reported() -> None:
-    for promote, words in ((False, "left alone"), (True, "the gate")):
-        backfill = Backfill(id="years", deployment="nightly", at=("2023",), promote=promote)
-        assert words in champion_text(backfill)
-        assert words in dict(request_text(backfill))["champion"]
-        assert backfill.asked["promote"] is promote
 
 
 @pytest.mark.parametrize(

@@ -155,12 +155,6 @@ def test_no_link_leads_to_a_server_that_is_gone(done: Done) -> None:
         assert "/flow-runs/" not in text
 
 
-def test_nothing_of_mlflow_s_own_is_printed(done: Done) -> None:
-    for line in (done.process.stdout + done.process.stderr).splitlines():
-        assert "View run" not in line
-        assert " INFO mlflow" not in line
-
-
 def test_runs_marks_what_was_found_only(done: Done) -> None:
     assert done("run", str(done.recipe)).returncode == 0
     latest, *others = json.loads(done("runs", "--json").stdout)["runs"]

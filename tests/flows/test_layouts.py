@@ -14,25 +14,9 @@ import pytest
 from configs.errors import RecipeError
 from configs.load import build_recipe, dump_recipe, load_recipe
 from flows.apply.model_use import refuse_other_layout, refuse_other_neighbors
-from flows.commands.outputs.layouts import check_method, copy_of, is_vector_file, name_of, places, recipe_of
+from flows.commands.outputs.layouts import check_method, copy_of, name_of, places, recipe_of
 from flows.records.use_options import layout_options
 from tests.flows.conftest import graphmill
-
-
-@pytest.mark.parametrize(
-    ("source", "is_vectors"),
-    [
-        ("vectors.npy", True),
-        ("a/b/Vectors.NPY", True),
-        ("images-idx3-ubyte.gz", True),
-        ("rows.csv", True),
-        ("quickstart", False),
-        ("my.yaml", False),
-        ("papers@champion", False),
-    ],
-)
-def test_files_are_told_from_recipes(source: str, is_vectors: bool) -> None:
-    assert is_vector_file(source) == is_vectors
 
 
 @pytest.mark.parametrize(
@@ -62,17 +46,12 @@ def test_a_file_of_vectors_is_a_data_set(tmp_path: Path) -> None:
 
 
 def test_options_of_the_method_are_known_with_it() -> None:
-    for source, overrides in (("v.npy", []), ("graph-layout", ["dataset=edges.csv"])):
+    files = ("v.npy", "a/Vectors.NPY", "images-idx3-ubyte.gz", "rows.csv")
+    for source, overrides in (*((file, []) for file in files), ("graph-layout", ["dataset=edges.csv"])):
         asked = recipe_of(source, [*overrides, "model.min_dist=0.5"], "umap", None, None)[:2]
         assert load_recipe(*asked).model.min_dist == 0.5
     with pytest.raises(RecipeError, match="unknown key 'min_dist'"):
         load_recipe(*recipe_of("v.npy", ["model.min_dist=0.5"], "tsne", None, None)[:2])
-
-
-@pytest.mark.parametrize("source", ["v.npy", "quickstart"])
-def test_methods_that_are_none(source: str) -> None:
-    with pytest.raises(RecipeError, match=r"umpa \(did you mean 'umap'\?\): one of largevis"):
-        recipe_of(source, [], "umpa", None, None)
 
 
 def test_a_layout_is_not_laid_out_otherwise() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +12,9 @@ import pytest
 from benchmarks.baseline_tables import RECIPES
 from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.home import Home
-from tasks.storage.manifests import DatasetManifest, EvalReport
-from tests.flows.conftest import ROOT, environment, graphmill
+from tasks.storage.manifests import DatasetManifest
+from tasks.storage.outcomes import EvalReport
+from tests.flows.conftest import graphmill
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -77,17 +76,3 @@ def test_the_recipe_of_youtube(tmp_path: Path) -> None:
     assert shares["shares"][1]["micro"] > 0.6, "a coin of six sides is right in 0.17"
     for page in home.root.rglob("report.html"):
         assert "F1 by the share of labels that are known" in page.read_text()
-
-
-def test_a_row_without_data_says_where_to_get_it_and_the_others_run(tmp_path: Path) -> None:
-    table = RECIPES / "tables"
-    assert (table / "embedding-large.yaml").is_file()
-    words = ("embedding-large", "line", "--data", str(tmp_path / "nothing"), "--home", str(tmp_path / "home"))
-    command = [sys.executable, "-m", "benchmarks.baseline", *words]
-    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    for name in ("youtube", "flickr"):
-        [said] = [line for line in done.stderr.splitlines() if line.startswith(f"error: {name}-line: ")]
-        assert f"{tmp_path}/nothing/embedding/{name}-links.txt.gz: there is no such file" in said
-        assert f"; the data: {name}-links.txt.gz and {name}-groupmemberships.txt.gz of http://socialnetworks" in said
-    assert "failed: hyperlink-pld-line run 0" in done.stderr, "each row was tried"

@@ -61,7 +61,7 @@ def port() -> Iterator[int]:
             "a.org,.b.org,",
         ),
         ({"all_proxy": "socks5h://127.0.0.1:9", "no_proxy": ""}, ""),
-        ({"http_proxy": NOWHERE, "no_proxy": "[::1]:4200,fd00::/8,10.0.0.0/8"}, "::1,10.0.0.0/8,"),
+        ({"http_proxy": NOWHERE, "no_proxy": "[::1]:4200,fd00::/8,10.0.0.0/8"}, "10.0.0.0/8,"),
     ],
     ids=["http", "all", "socks", "brackets"],
 )

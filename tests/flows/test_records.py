@@ -30,7 +30,7 @@ from flows.records.run_record import (
 from flows.records.tables import metric_table
 from tasks.processes import ending
 from tasks.storage.home import Home
-from tasks.storage.manifests import rows_text
+from tasks.storage.outcomes import rows_text
 from tests.support import stage_entry
 
 

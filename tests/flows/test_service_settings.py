@@ -9,7 +9,7 @@ import pytest
 
 from configs.errors import RecipeError
 from flows.services.commands import prefect_service
-from flows.services.operation import UpRequest
+from flows.services.operation import checked_options, with_named_servers
 from flows.services.settings import ServiceSettings, resolve
 from tasks.storage.home import Home
 
@@ -78,7 +78,7 @@ def test_prefect_keeps_its_history_for_as_long_as_up_was_told(
     from prefect.settings.models.server.events import ServerEventsSettings
     from prefect.settings.models.server.services import ServerServicesDBVacuumSettings
 
-    settings = ServiceSettings(prefect_port=1, mlflow_port=2).model_copy(update=UpRequest(dict(options)).given)
+    settings = ServiceSettings(prefect_port=1, mlflow_port=2).model_copy(update=checked_options(dict(options)))
     for name, value in prefect_service(home, settings).environment.items():
         monkeypatch.setenv(name, value)
     assert ServerEventsSettings().retention_period == events
@@ -90,4 +90,18 @@ def test_prefect_keeps_its_history_for_as_long_as_up_was_told(
 @pytest.mark.parametrize("text", ["soon", "7", "1h", "0d", "-3d", "99999999w", ""])
 def test_history_is_kept_a_day_at_least(text: str) -> None:
     with pytest.raises(RecipeError, match=r"^--keep-runs .*(is not an age|a day at least)"):
-        _ = UpRequest({"keep_runs": text}).given
+        checked_options({"keep_runs": text})
+
+
+def test_named_servers_stand_for_those_of_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PREFECT_API_AUTH_STRING", "PREFECT_UI_URL", "GRAPHMILL_TRACKING"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PREFECT_API_URL", "http://other:4200/api")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://other:5000")
+    own = {"PREFECT_API_URL": "http://127.0.0.1:0/api", "GRAPHMILL_TRACKING": "home", "HOME": "/"}
+    # Another machine's MLflow is no store of this home: its name must not stand in cache keys.
+    assert with_named_servers(own) == {
+        "HOME": "/",
+        "PREFECT_API_URL": "http://other:4200/api",
+        "MLFLOW_TRACKING_URI": "http://other:5000",
+    }

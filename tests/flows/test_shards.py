@@ -1,4 +1,4 @@
-"""Shards on Prefect's task runners: order, errors, and no worker that outlives its parent."""
+"""Shards in a pool of processes: order, errors, and no worker that outlives its parent."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ import time
 from pathlib import Path
 
 import psutil
-import pytest
 
-from configs.errors import RecipeError
 from configs.schema import PreprocessConfig
 from flows.pipeline.shards import make_map_shards, split_evenly
 from tasks.stage import map_in_process
@@ -37,27 +35,15 @@ def test_split_evenly_keeps_order_and_leaves_nothing_out() -> None:
 
 
 def test_small_jobs_stay_in_this_process() -> None:
-    mapped = make_map_shards(PreprocessConfig(runner="process", workers=2))
+    mapped = make_map_shards(PreprocessConfig(workers=2))
     assert [pid for _, pid in mapped(where, range(50))] == [PROCESS] * 50
 
 
-def test_one_worker_needs_no_runner() -> None:
-    assert make_map_shards(PreprocessConfig(runner="process", workers=1)) is map_in_process
+def test_one_worker_needs_no_pool() -> None:
+    assert make_map_shards(PreprocessConfig(workers=1)) is map_in_process
 
 
-@pytest.mark.parametrize("name", ["dask", "ray"])
-def test_a_missing_integration_says_how_to_install_it(name: str) -> None:
-    try:
-        __import__(f"prefect_{name}")
-    except ImportError:
-        pass
-    else:
-        pytest.skip(f"prefect-{name} is installed")
-    with pytest.raises(RecipeError, match=rf'prefect_{name}.*pip install --editable "\.\[{name}\]"'):
-        make_map_shards(PreprocessConfig(runner=name))
-
-
-def test_task_runners_keep_order_and_errors_and_leave_no_worker(tmp_path: Path) -> None:
+def test_a_pool_keeps_order_and_errors_and_leave_no_worker(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.flows.runner_script", str(tmp_path / "home")],
         capture_output=True,
@@ -69,7 +55,7 @@ def test_task_runners_keep_order_and_errors_and_leave_no_worker(tmp_path: Path) 
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert [number for number, _ in found["results"]] == list(range(9))
-    assert found["here"] not in {pid for _, pid in found["results"]}
+    assert found["here"] not in {pid for _, pid in found["results"][2:]}, "the first two tell how long the rest takes"
     assert found["left"] == 0
     assert found["error"] == "shard (row 3): is wrong"
     assert "temporary server" not in done.stderr

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from flows.terminal import waiting as module
-from flows.terminal.console import Reporter
+from flows.terminal.progress import Reporter
 from flows.terminal.waiting import waiting
 
 
@@ -26,9 +26,9 @@ def test_what_takes_longer_than_a_moment_is_said(
     with waiting("the server starts"):
         assert _said(capsys) == "the server starts ...\n"
     reporter = Reporter()
-    reporter.start("train")
+    reporter.begin("train")
     assert _said(capsys) == "train ...\n"
-    reporter.finish("train", "ran")
+    reporter.end("train", "ran")
     assert _said(capsys, 2) == "train       ran\nPrefect records it ...\n"
     reporter.close()
 
@@ -38,9 +38,9 @@ def test_nothing_is_said_of_a_moment(monkeypatch: pytest.MonkeyPatch, capsys: py
     with waiting("the server starts"):
         pass
     reporter = Reporter()
-    reporter.start("train")
+    reporter.begin("train")
     reporter.message("train", "begins with rank 0")
-    reporter.finish("train", "ran")
+    reporter.end("train", "ran")
     reporter.close()
     time.sleep(0.5)
     assert "..." not in capsys.readouterr().err

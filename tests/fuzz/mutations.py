@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import bz2
 import copy
+import gzip
 import json
+import lzma
+import struct
 from typing import Any
 
+import zstandard
 from hypothesis import strategies as st
 
 ODD_VALUES: list[Any] = [
@@ -15,29 +20,36 @@ ODD_VALUES: list[Any] = [
 ]  # fmt: skip
 
 
+_ODD = [
+    *(b"\0", b"\xff", b"\r", b'"', b",", b"\n", b"-1", b"1e999", b"nan", b"NA", b"\xef\xbb\xbf"),
+    *(b"[" * 3000, b'{"a":' * 3000, b"9" * 400, b"\x80\x04\x8e" + b"\xff" * 7),
+    *(struct.pack("<q", -1), struct.pack("<q", 2**62), struct.pack("<i", 2**31 - 1)),
+]
+
+
 @st.composite
-def spoilt_bytes(draw: st.DrawFn, content: bytes) -> bytes:
-    """The content with some bytes flipped, cut off, put in, doubled or zeroed, or something else altogether."""
-    out = bytearray(content)
+def broken(draw: st.DrawFn, data: bytes) -> bytes:
+    """Bytes flipped, cut, repeated, overwritten by odd ones, or compressed in another way."""
     for _ in range(draw(st.integers(1, 3))):
-        at = draw(st.integers(0, max(0, len(out) - 1)))
-        length = draw(st.integers(0, 64))
-        match draw(st.sampled_from(["flip", "cut", "put", "double", "zero", "other", "brackets"])):
-            case "flip" if out:
-                out[at] ^= 1 << draw(st.integers(0, 7))
-            case "cut":
-                del out[at:]
-            case "put":
-                out[at:at] = draw(st.binary(max_size=64))
-            case "double":
-                out[at:at] = out[at : at + length]
-            case "zero":
-                out[at : at + length] = bytes(len(out[at : at + length]))
-            case "other":
-                out = bytearray(draw(st.binary(max_size=200)))
-            case "brackets":
-                out[at:at] = draw(st.sampled_from([b"[", b'{"a":'])) * draw(st.sampled_from([3, 5000]))
-    return bytes(out)
+        at = draw(st.integers(0, max(0, len(data) - 1)))
+        how = draw(st.sampled_from(["flip", "cut", "drop", "repeat", "insert", "overwrite", "codec", "zeros"]))
+        size = draw(st.integers(1, 40))
+        if how == "flip" and data:
+            data = data[:at] + bytes([data[at] ^ draw(st.integers(1, 255))]) + data[at + 1 :]
+        elif how == "cut":
+            data = data[:at]
+        elif how == "drop":
+            data = data[:at] + data[at + size :]
+        elif how == "repeat":
+            data = data[:at] + data[at : at + size] * draw(st.sampled_from([2, 3, 500])) + data[at + size :]
+        elif how == "zeros":
+            data = data[:at] + bytes(size) + data[at + size :]
+        elif how == "codec":
+            data = draw(st.sampled_from([bz2.compress, gzip.compress, lzma.compress, zstandard.compress]))(data)
+        else:
+            odd = draw(st.sampled_from(_ODD))
+            data = data[:at] + odd + data[at + (0 if how == "insert" else len(odd)) :]
+    return data
 
 
 @st.composite

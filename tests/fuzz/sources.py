@@ -26,8 +26,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import strategies as st
 
-from tests.fuzz.mutations import ODD_VALUES, as_text, spoilt_json
-from tests.fuzz.tables import Draw, broken
+from tests.fuzz.mutations import ODD_VALUES, as_text, broken, spoilt_json
+from tests.fuzz.tables import Draw
 from tests.ingest import small_databases, test_pyg, test_relbench
 from tests.ingest.triple_files import SPLITS, TRAIN, lines, put
 from tests.ingest.versioned_tables import append_delta, iceberg_catalog, write_delta

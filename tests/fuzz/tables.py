@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import bz2
 import functools
 import gzip
 import io
 import json
-import lzma
-import struct
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,6 +20,7 @@ import scipy.sparse as sp
 import zstandard
 from hypothesis import strategies as st
 
+from tests.fuzz.mutations import broken
 from tests.matlab_files import elements_of, mat_file, packed
 
 Draw = Callable[..., Any]
@@ -245,36 +243,6 @@ SAMPLES: dict[str, st.SearchStrategy[Sample]] = {
     "vectors": vector_files(),
     "matlab": matlab_files(),
 }
-_ODD = [
-    *(b"\0", b"\xff", b"\r", b'"', b",", b"\n", b"-1", b"1e999", b"nan", b"NA", b"\xef\xbb\xbf"),
-    *(b"[" * 3000, b"9" * 400, b"\x80\x04\x8e" + b"\xff" * 7),
-    *(struct.pack("<q", -1), struct.pack("<q", 2**62), struct.pack("<i", 2**31 - 1)),
-]
-
-
-@st.composite
-def broken(draw: Draw, data: bytes) -> bytes:
-    """Bytes flipped, cut, repeated, overwritten by odd ones, or compressed in another way."""
-    for _ in range(draw(st.integers(1, 3))):
-        at = draw(st.integers(0, max(0, len(data) - 1)))
-        how = draw(st.sampled_from(["flip", "cut", "drop", "repeat", "insert", "overwrite", "codec", "zeros"]))
-        size = draw(st.integers(1, 40))
-        if how == "flip" and data:
-            data = data[:at] + bytes([data[at] ^ draw(st.integers(1, 255))]) + data[at + 1 :]
-        elif how == "cut":
-            data = data[:at]
-        elif how == "drop":
-            data = data[:at] + data[at + size :]
-        elif how == "repeat":
-            data = data[:at] + data[at : at + size] * draw(st.sampled_from([2, 3, 500])) + data[at + size :]
-        elif how == "zeros":
-            data = data[:at] + bytes(size) + data[at + size :]
-        elif how == "codec":
-            data = draw(st.sampled_from([bz2.compress, gzip.compress, lzma.compress, zstandard.compress]))(data)
-        else:
-            odd = draw(st.sampled_from(_ODD))
-            data = data[:at] + odd + data[at + (0 if how == "insert" else len(odd)) :]
-    return data
 
 
 @st.composite

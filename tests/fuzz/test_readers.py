@@ -5,19 +5,16 @@ An hour of it: `GRAPHMILL_FUZZ_SECONDS=3600 .venv/bin/python -m pytest -m slow -
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from tests.fuzz.budget import SECONDS
+from tests.fuzz.budget import SECONDS, examine, examine_for
+from tests.fuzz.mutations import broken
 from tests.fuzz.oracle import Answer, Tally, Worker
-from tests.fuzz.tables import SAMPLES, Sample, broken, inside_out
-
-_LESS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture]
+from tests.fuzz.tables import SAMPLES, Draw, Sample, inside_out
 
 
 @pytest.fixture(scope="module")
@@ -31,65 +28,49 @@ def ask(worker: Worker, sample: Sample, data: bytes) -> Answer:
     return worker.ask(f"tests.fuzz.work:{sample.work}", sample.name, path=sample.name, **sample.arguments)
 
 
-def check_whole(worker: Worker, sample: Sample) -> Answer:
-    """A whole file is read, and holds what was written."""
-    answer = ask(worker, sample, sample.data)
-    if answer.kind == "read" and answer.content == sample.expected:
+@st.composite
+def inputs(draw: Draw, kind: str) -> tuple[Sample, bytes]:
+    """A sample and its content; of three in four that is broken."""
+    sample = draw(SAMPLES[kind])
+    ways = {"whole": st.just(sample.data), "bytes": broken(sample.data), "inside": inside_out(sample)}
+    return sample, draw(ways[draw(st.sampled_from(["whole", "bytes", "inside", "inside"]))])
+
+
+def judge(worker: Worker, sample: Sample, data: bytes) -> Answer:
+    """A whole file holds what was written; what is left of a broken one may be a table, or it is refused."""
+    answer = ask(worker, sample, data)
+    if data != sample.data or (answer.kind == "read" and answer.content == sample.expected):
         return answer
     return Answer("failed", error=f"wrong content: {answer.error or answer.content} instead of {sample.expected}")
 
 
-def check_broken(worker: Worker, sample: Sample, data: st.DataObject) -> Answer:
-    """A broken file is read (what is left of it may be a table) or refused."""
-    way = data.draw(st.sampled_from([broken(sample.data), inside_out(sample)]))
-    return ask(worker, sample, data.draw(way))
-
-
-CHECKS: dict[str, Callable[[Worker, st.DataObject, Sample], Answer]] = {
-    "whole": lambda worker, data, sample: check_whole(worker, sample),
-    "broken": lambda worker, data, sample: check_broken(worker, sample, data),
-}
-
-
-@pytest.mark.parametrize("name", SAMPLES)
-@pytest.mark.parametrize("check", CHECKS)
-def test_files(worker: Worker, name: str, check: str) -> None:
-    @settings(max_examples=25 if check == "whole" else 75, deadline=None, derandomize=True, suppress_health_check=_LESS,
-              database=None)  # fmt: skip
-    @given(data=st.data(), sample=SAMPLES[name])
-    def run(data: st.DataObject, sample: Sample) -> None:
-        answer = CHECKS[check](worker, data, sample)
+@pytest.mark.parametrize("kind", SAMPLES)
+def test_files(worker: Worker, kind: str) -> None:
+    def check(given: tuple[Sample, bytes]) -> str:
+        answer = judge(worker, *given)
         assert answer.kind != "failed", answer.error
+        return answer.kind
 
-    run()
+    outcomes = examine(check, inputs(kind), examples=100)
+    assert len(outcomes) == 2, outcomes
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(SECONDS + 600)
-def test_for_long(worker: Worker, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", SAMPLES)
+def test_for_long(worker: Worker, tmp_path: Path, kind: str) -> None:
     """As above with other inputs each time, for half of GRAPHMILL_FUZZ_SECONDS: stored state has the rest."""
-    tally, until, turn = Tally(), time.monotonic() + SECONDS / 2, int(time.time())
+    tally = Tally()
 
-    def run(name: str, check: str, number: int) -> None:
-        @seed(number)
-        @settings(max_examples=200, deadline=None, suppress_health_check=_LESS, database=None,
-                  phases=[Phase.generate])  # fmt: skip
-        @given(data=st.data(), sample=SAMPLES[name])
-        def some(data: st.DataObject, sample: Sample) -> None:
-            before = len(tally.findings)
-            tally.add(CHECKS[check](worker, data, sample), f"{name}, {check}")
-            if len(tally.findings) > before:
-                kept = tmp_path / f"finding-{before}-{sample.name}"
-                kept.write_bytes((worker.folder / sample.name).read_bytes())
-                print(f"{[*tally.findings.values()][-1]}\n  kept as {kept}", flush=True)
+    def check(given: tuple[Sample, bytes]) -> str:
+        before, answer = len(tally.findings), judge(worker, *given)
+        tally.add(answer, kind)
+        if len(tally.findings) > before:
+            kept = tmp_path / f"finding-{before}-{given[0].name}"
+            kept.write_bytes(given[1])
+            print(f"{[*tally.findings.values()][-1]}\n  kept as {kept}", flush=True)
+        return answer.kind
 
-        some()
-
-    while time.monotonic() < until:
-        for name in SAMPLES:
-            for check in CHECKS:
-                turn += 1
-                if time.monotonic() < until:
-                    run(name, check, turn)
-    print(tally)
+    examine_for(check, inputs(kind), seconds=SECONDS / 2 / len(SAMPLES), examples=200)
+    print(f"{kind}: {tally}", flush=True)
     assert not tally.findings, str(tally)

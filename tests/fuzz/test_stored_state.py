@@ -34,7 +34,7 @@ from tasks.storage.snapshots import earlier_snapshots
 from tasks.train.state import checkpoint
 from tests.configs.test_recipes import tiny
 from tests.fuzz.budget import SECONDS, examine, examine_for
-from tests.fuzz.mutations import as_text, spoilt_bytes, spoilt_json
+from tests.fuzz.mutations import as_text, broken, spoilt_json
 from tests.support import as_partition, node_graph, stage_entry
 
 EXAMPLES = 60
@@ -51,7 +51,7 @@ class Stored:
     @property
     def inputs(self) -> st.SearchStrategy[bytes]:
         content = self.path.read_bytes()
-        spoilt = spoilt_bytes(content)
+        spoilt = broken(content)
         if self.path.suffix == ".json":
             spoilt |= spoilt_json(json.loads(content)).map(as_text)
         return spoilt
@@ -190,5 +190,5 @@ def test_odd_tags_of_a_registry_are_no_crash() -> None:
         assert ModelVersion("m", "1", "", "", 0, dict.fromkeys(tags, content.decode("latin-1"))).gate
         return "read"
 
-    spoilt = spoilt_bytes(text.encode()) | spoilt_json(json.loads(text)).map(as_text)
+    spoilt = broken(text.encode()) | spoilt_json(json.loads(text)).map(as_text)
     assert examine(check, spoilt, examples=300)["read"] >= 300

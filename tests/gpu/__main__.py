@@ -23,10 +23,10 @@ from tests.gpu.watch import AGAIN, Watch, results
 TESTS = Path(__file__).parents[1]
 FILES = sorted(str(path) for path in TESTS.rglob("test_*.py") if "from tests.triton_device" in path.read_text())
 PARTS = {
-    "kernels": "test_triton or test_skipgram_triton or test_layout_triton",
+    "kernels": "test_triton or test_skipgram_triton",
     "sampling": "test_device_triton or test_device_neighbors or test_device_rows",
     "tables": "test_device_tables",
-    "steps": "test_whole_step or test_device_sampling",
+    "steps": "test_device_sampling",
     "models": "test_models",
     "bits": "test_equal_bits or test_upload",
     "large": "test_large_tables",

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -100,26 +97,6 @@ def workers(folder: Path, rank: int) -> list[int]:
         if any(file.startswith(str(folder)) and file.endswith(f"rank-{rank}.log") for file in files):
             found.append(int(process.name))
     return found
-
-
-def kill_rank_1(home: Home) -> None:
-    until = time.monotonic() + 300
-    while time.monotonic() < until:
-        if list(home.work.glob("train-*/last.pt")):
-            for process in workers(home.work, 1):
-                os.kill(process, signal.SIGKILL)
-            return
-        time.sleep(0.05)
-
-
-def test_a_killed_rank_takes_the_job_down_and_it_goes_on(tmp_path: Path, home: Home) -> None:
-    killer = threading.Thread(target=kill_rank_1, args=(home,))
-    killer.start()
-    asked = recipe(DEVICE.type, "train.epochs=60", "train.max_restarts=1")
-    outcome = run_stage(STAGE, asked, {"partition": graph(tmp_path / "g")}, home)
-    killer.join()
-    assert (outcome.manifest.restarts, outcome.manifest.epochs_run) == (1, 60)
-    assert not workers(home.work, 0) + workers(home.work, 1)
 
 
 def test_a_rank_that_raises_ends_the_job_at_once(tmp_path: Path, home: Home) -> None:

@@ -28,9 +28,9 @@ from tests.support import WITHOUT_DGL
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "graphsage": {"aggregator": "max", "edge_weights": False},
-    "gcn": {"edge_weights": True, "jumping": "cat", "norm": "batch"},
+    "gcn": {"edge_weights": True, "norm": "batch"},
     "gat": {"residual": True, "activation": "gelu", "norm": "layer"},
-    "gatv2": {"jumping": "sum"},
+    "gatv2": {},
 }
 
 

@@ -90,22 +90,29 @@ FIGURES = [("none", None), ("any", None), ("count", None), ("sum", "paid"), ("me
 
 
 @pytest.mark.parametrize(("figure", "column"), FIGURES)
-@pytest.mark.parametrize("active", [None, 200])
+@pytest.mark.parametrize(
+    ("active", "at", "horizon"),
+    [
+        (None, ["2022-04-25", "2022-07-20", "2022-12-01", "2023-05-15"], 100),
+        (200, ["2022-04-25", "2022-07-20", "2022-12-01", "2023-05-15"], 100),
+        # Rows of the very moment are the horizon's, who came at the moment is not there, `within` has its start.
+        (None, ["2022-02-01", "2022-05-01", "2022-11-01", "2023-03-01"], 89),
+        (245, ["2023-01-01", "2023-07-04", "2023-10-04"], 89),
+    ],
+)
 def test_labels_are_those_of_plain_loops(
-    ingest: Ingest, folder: Path, figure: str, column: str | None, active: int | None
+    ingest: Ingest, folder: Path, figure: str, column: str | None, active: int | None, at: list[str], horizon: int
 ) -> None:
     write(folder)
     target = {figure: "buys" if column is None else f"buys.{column}"}
-    at = ["2022-04-25", "2022-07-20", "2022-12-01", "2023-05-15"]
-    predict: dict[str, Any] = {"target": target, "at": at, "horizon": "100d"}
+    within = active and active * DAY
+    labels = {day: plain_labels(figure, column, seconds(day), horizon * DAY, within) for day in at}
+    moments = [day for day in at if labels[day]]  # of no row there is no mean
+    predict: dict[str, Any] = {"target": target, "at": moments, "horizon": f"{horizon}d"}
     if active is not None:
         predict["active"] = {"any": "buys", "within": f"{active}d"}
     store = ingest(**database(predict=predict))
-    expected = [
-        (place, seconds(day), label)
-        for day in at
-        for place, label in plain_labels(figure, column, seconds(day), 100 * DAY, active and active * DAY).items()
-    ]
+    expected = [(place, seconds(day), label) for day in moments for place, label in labels[day].items()]
     task = store.read("nodes/task")
     entity = store.read("edges/task__of__people")["dst"].to_pylist()
     label = [one[0] for one in task["label"].to_pylist()]
@@ -113,30 +120,6 @@ def test_labels_are_those_of_plain_loops(
     assert store.manifest.task_type == ("binary" if figure in ("none", "any") else "regression")
     ids = store.read("ids/task")["original_id"].to_pylist()
     assert ids == [f"{10 + place}@{datetime.date.fromtimestamp(time)}" for place, time, _ in expected]
-
-
-@pytest.mark.parametrize("active", [None, 89])
-def test_rows_of_the_very_moment_are_the_horizons(ingest: Ingest, folder: Path, active: int | None) -> None:
-    """Labels have moment <= time < moment + horizon; who came at the moment is not there; `within` has its start."""
-    write(folder)
-    at = ["2022-02-01", "2022-05-01", "2022-11-01", "2023-03-01"]
-    if active is not None:  # 89 days behind a row each
-        at = ["2022-05-01", "2022-10-29", "2023-05-01"]
-    predict: dict[str, Any] = {"at": at, "horizon": "89d"}
-    if active is not None:
-        predict["active"] = {"any": "buys", "within": f"{active}d"}
-    assert seconds("2022-02-01") + 89 * DAY == seconds("2022-05-01") == seconds(ROWS["buys"]["day"][1])
-    assert seconds("2023-03-01") == seconds(ROWS["people"]["since"][3])
-    store = ingest(**database(predict=predict, people={"time": "since"}))
-    expected = [
-        (place, seconds(day), label)
-        for day in at
-        for place, label in plain_labels("count", None, seconds(day), 89 * DAY, active and active * DAY).items()
-    ]
-    task = store.read("nodes/task")
-    label = [one[0] for one in task["label"].to_pylist()]
-    entity = store.read("edges/task__of__people")["dst"].to_pylist()
-    assert list(zip(entity, task["time"].to_pylist(), label, strict=True)) == expected
 
 
 @pytest.mark.parametrize("mistaken", [True, False])
@@ -183,6 +166,10 @@ def test_splits_go_by_moment_and_leave_a_horizon_between_them(ingest: Ingest, fo
     assert set(split["train"]) == set(moments[moments + 90 * DAY <= split["valid"][0]])
     assert store.manifest.fit_before == split["valid"][0]
     assert any("in no split" in warning for warning in store.manifest.warnings)
+    given = {"valid": "2022-08-01", "test": "2023-01-01"}
+    store = ingest(**database(predict={"split": given, "horizon": "30d"}))
+    assert store.manifest.splits == {"train": 6, "valid": 3, "test": 3}
+    assert store.manifest.fit_before == seconds("2022-10-01")
 
 
 def test_moments_of_which_nothing_is_known_yet(ingest: Ingest, folder: Path) -> None:
@@ -202,36 +189,6 @@ def test_moments_of_which_nothing_is_known_yet(ingest: Ingest, folder: Path) -> 
         ingest(**database(predict={"unlabelled": ["2022-07-01"]}))
 
 
-def test_splits_as_the_recipe_says(ingest: Ingest, folder: Path) -> None:
-    write(folder)
-    split = {"valid": "2022-08-01", "test": "2023-01-01"}
-    store = ingest(**database(predict={"split": split, "horizon": "30d"}))
-    assert store.manifest.splits == {"train": 6, "valid": 3, "test": 3} | {"valid": 3}
-    assert store.manifest.fit_before == seconds("2022-10-01")
-
-
-def test_labels_from_a_table_of_their_own(ingest: Ingest, folder: Path) -> None:
-    labels = {
-        "who": [10, 12, 11, 10],
-        "at": ["2022-03-01", "2022-06-01", "2023-01-01", "2023-01-01"],
-        "y": [0, 1, 1, 0],
-    }
-    write(folder, labels=labels)
-    section = database(
-        predict={
-            "target": None, "at": None, "horizon": None,
-            "labels": {"files": "labels.csv", "key": "who", "time": "at", "label": "y"},
-        }
-    )  # fmt: skip
-    store = ingest(**section)
-    assert store.read("ids/task")["original_id"].to_pylist() == [
-        *("10@2022-03-01", "12@2022-06-01", "10@2023-01-01", "11@2023-01-01"),
-    ]
-    assert [one[0] for one in store.read("nodes/task")["label"].to_pylist()] == [0, 1, 0, 1]
-    assert store.manifest.splits == {"train": 1, "valid": 1, "test": 2}
-    assert store.manifest.metric == "rocauc"
-
-
 def test_labels_of_entities_that_are_not_there_yet_or_of_which_nothing_is_known(ingest: Ingest, folder: Path) -> None:
     """Person 13 came on 2023-03-01: a label of before would see what his row holds. Of the very day it is taken."""
     labels = {
@@ -249,7 +206,7 @@ def test_labels_of_entities_that_are_not_there_yet_or_of_which_nothing_is_known(
     label = [one[0] for one in store.read("nodes/task")["label"].to_pylist()]
     assert label[:4] == [0, 1, 0, 1]
     assert np.isnan(label[4])
-    assert store.manifest.splits == {"train": 2, "valid": 1, "test": 1}
+    assert (store.manifest.splits, store.manifest.metric) == ({"train": 2, "valid": 1, "test": 1}, "rocauc")
     warnings = store.manifest.warnings
     assert any("1 labels are left out, for the row of people is younger" in one for one in warnings)
 
@@ -382,23 +339,15 @@ def test_decimals_with_gaps_are_foreign_keys(ingest: Ingest, folder: Path) -> No
     assert [(s, d) for s, d, _ in edges(store, "people__boss__people")] == [(1, 0), (2, 0), (3, 2)]
 
 
-def test_foreign_keys_may_lead_in_circles(ingest: Ingest, folder: Path) -> None:
+def test_foreign_keys_may_lead_in_circles_and_a_link_table_be_nodes(ingest: Ingest, folder: Path) -> None:
     """People name their last purchase, and purchases people: the edge is there once both rows are."""
     write(folder, people={"last": [7, 1, None, 5]})
-    store = ingest(**database(people={"foreign": {"boss": "people", "last": "buys"}}))
+    store = ingest(**database(people={"foreign": {"boss": "people", "last": "buys"}}, lines={"link": False}))
     day = [seconds(one) for one in ROWS["buys"]["day"]]
+    assert store.column("edges/lines__buy__buys", "time").tolist() == [day[buy] for buy in ROWS["lines"]["buy"]]
+    assert "lines__thing__things" in [one.name for one in store.manifest.edge_types]
     assert edges(store, "people__last__buys") == [(0, 7, day[7]), (1, 1, day[1]), (3, 5, day[5])]
     assert any("3 rows of people name by last a row of buys that is younger" in one for one in store.manifest.warnings)
-
-
-def test_a_link_table_may_be_nodes(ingest: Ingest, folder: Path) -> None:
-    write(folder)
-    store = ingest(**database(lines={"link": False}))
-    names = [one.name for one in store.manifest.edge_types]
-    assert names[2:4] == ["lines__buy__buys", "lines__thing__things"]
-    assert store.column("edges/lines__buy__buys", "time").tolist() == [
-        seconds(ROWS["buys"]["day"][buy]) for buy in ROWS["lines"]["buy"]
-    ]
 
 
 def test_a_duckdb_file_is_read_as_its_tables_are(ingest: Ingest, folder: Path) -> None:

@@ -173,17 +173,6 @@ def wrong_files() -> list[tuple[Callable[[Path], str], dict[str, Any], str]]:
     def two(path: Path) -> str:
         return save(path, ring(), ring(more=torch.ones(NUM)))
 
-    def types_of_one_name(path: Path) -> str:
-        graph = load_dgl().heterograph({("_N", "of", "node"): (torch.arange(NUM), torch.arange(NUM))})
-        graph.nodes["node"].data.update({"label": torch.arange(NUM) % 3, **masks()})
-        return save(path, graph)
-
-    def relations_of_one_name(path: Path) -> str:
-        ends = (torch.arange(NUM), torch.arange(NUM))
-        graph = load_dgl().heterograph({("a", "to", "b"): ends, ("a", "_E", "b"): ends})
-        graph.nodes["b"].data.update({"label": torch.arange(NUM) % 3, **masks()})
-        return save(path, graph)
-
     def weights(*values: float) -> Callable[[Path], str]:
         def make(path: Path) -> str:
             graph = ring()
@@ -237,8 +226,6 @@ def wrong_files() -> list[tuple[Callable[[Path], str], dict[str, Any], str]]:
         (one(), {"weight": "feat"}, r"has no field 'feat' \(dataset\.weight\); where it is read there is none"),
         (weights(1, 1, -2, 1, 1, 1), {}, r"\(row 2\): the weight -2 is below 0"),
         (weights(1, 1, 1, 1e-60, 1, 1), {}, r"\(row 3\): the weight 1e-60 .* float32"),
-        (types_of_one_name, {}, "two types or relations that are 'node' here"),
-        (relations_of_one_name, {}, "two types or relations that are 'a to b' here"),
         (pairs(torch.zeros(1, 0, 2)), {"task": "link"}, r"labels\['valid_negative'\]\]: holds no pairs; leave it out"),
         (pairs(torch.zeros(0, 2)), {"task": "link"}, r"labels\['valid_negative'\]\]: holds no pairs; leave it out"),
         (lambda path: save(path, *[ring()] * 6, labels=many_with_one_id), {"task": "graph"}, r"has the shape \(\)"),
@@ -345,18 +332,6 @@ def test_graphs_come_back(home: Home, folder: Path) -> None:
     write_dgl(first, dataset, folder / "h.bin")
     again, _ = preprocessed(home, {"name": "dgl", "path": str(folder / "h.bin"), "task": "graph"}, **AS_IT_IS)
     assert_same_graph(first, again)
-
-
-def test_a_failed_export_leaves_nothing(home: Home, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, dataset = preprocessed(home, SMALL)
-
-    def fail(*_args: Any) -> None:
-        raise OSError("no")
-
-    monkeypatch.setattr(load_dgl(), "save_graphs", fail)
-    with pytest.raises(OSError, match="no"):
-        write_dgl(first, dataset, folder / "g.bin")
-    assert list(folder.iterdir()) == []
 
 
 def test_a_full_disk_is_said_in_a_line(home: Home, folder: Path) -> None:

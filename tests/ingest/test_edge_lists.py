@@ -68,9 +68,7 @@ def test_comments_are_no_edges(ingest: Ingest, folder: Path, delimiter: str | No
     write_lines("e.txt", f"{{a}}{sep}{{b}}", comment, "")
     for text_ids in (False, True):
         store = ingest(
-            **BARE,
-            text_ids=text_ids,
-            edges={"files": "e.txt", "source": "0", "target": "1", "delimiter": delimiter},
+            **BARE, text_ids=text_ids, edges={"files": "e.txt", "source": "0", "target": "1", "delimiter": delimiter}
         )
         assert store.manifest.num_nodes == NUM
         assert store.manifest.num_edges == NUM
@@ -118,9 +116,7 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     ("0,1\n1,2,3\n", {"delimiter": ","}, r"row 1\): the row has 3 columns, the others have 2"),
     ("src dst w\n0 1 2\n1 2 3\n", {}, r"row 0, column 0\): 'src' stands over numbers"),
     ("0 1 2 t\n1 2 x t\n", {"weight": "2"}, r"row 1, column 2\): 'x' is not a number"),
-    ("0 1\n1 0x2\n", {}, r"row 1, column 1\): '0x2' is hexadecimal"),
-    ("0 1\n1 2.5\n", {}, r"row 1, column 1\): the id 2\.5 is a decimal number"),
-    ("0 1\n1 9223372036854775808\n", {}, r"row 1, column 1\): the id 9223372036854775808 does not fit int64"),
+    ("0 1\n1 2.5\n", {}, r"column 1\): holds decimal numbers, such as 1.0; ids are whole numbers or texts"),
 ]
 
 
@@ -142,15 +138,6 @@ def test_cells_between_quotes(ingest: Ingest, folder: Path) -> None:
     assert store.read("ids/node").column("original_id").to_pylist() == [f"a {i}" for i in range(NUM)]
 
 
-def test_names_over_numbers(ingest: Ingest, folder: Path) -> None:
-    """A relation makes texts of the lines, and the ids' names would be one more id."""
-    save("n.csv", pa.table({"id": list(range(NUM)), "y": list("ab" * 5)}))
-    write_lines("e.txt", "{a} {b} likes", "src dst how")
-    edges = {"files": "e.txt", "source": "0", "target": "1", "relation_column": "2"}
-    with pytest.raises(DataError, match=r"e\.txt \(row 0, column 0\): 'src' stands over numbers; .* begin it with #"):
-        ingest(**section(edges=edges))
-
-
 @pytest.mark.parametrize(
     ("name", "head", "sep"),
     [("e.csv", "from,to", ","), ("e.tsv", "1\t0", "\t"), ("e.txt", None, " "), ("e.parquet", "from,to", "")],
@@ -167,9 +154,3 @@ def test_ends_by_their_places(ingest: Ingest, folder: Path, name: str, head: str
     pairs = store.read("edges/node__to__node").to_pydict()
     forward = [(b - a) % NUM for a, b in zip(pairs["src"], pairs["dst"], strict=True)]
     assert set(forward) == {NUM - 1 if name == "e.tsv" else 1}
-
-
-def test_a_place_behind_the_last_column(ingest: Ingest, folder: Path) -> None:
-    write_lines("e.csv", "{a},{b}", "from,to")
-    with pytest.raises(DataError, match=r"e.csv: has no column '2'; it has from, to"):
-        ingest(name="tables", task="link", edges={"files": "e.csv", "source": "0", "target": "2"}, split=SPLIT)

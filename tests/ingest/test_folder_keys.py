@@ -64,7 +64,7 @@ def test_a_column_that_is_a_key_too_is_the_files(tmp_path: Path) -> None:
 def test_where_a_file_lies_says_what_it_holds(tmp_path: Path) -> None:
     write(tmp_path / "t/year=2021/x.parquet", id=[1])
     assert [name for name, _ in named_files((f"{tmp_path}/t",), [])] == ["year=2021/x.parquet"]
-    assert [name for name, _ in named_files((f"{tmp_path}/t/year=2021/x.parquet",), [])] == ["x.parquet"]
+    assert [name for name, _ in named_files((f"{tmp_path}/t/year=2021/x.parquet",), [])] == ["year=2021/x.parquet"]
 
 
 def test_keys_are_features_times_and_proposed(tmp_path: Path) -> None:

@@ -271,7 +271,7 @@ def test_a_number_that_does_not_fit_is_the_one_named(ingest: Ingest, folder: Pat
     """All ids of a file are texts where one is no number: the others are not to blame."""
     write("1\t2\n3\t4\n5\t99999999999999999999999\n")
     said = refused(ingest, **section() | {"labels": {"files": "groups.txt", "form": "groups"}})
-    assert said.startswith("groups.txt (row 2, column 1): the id 99999999999999999999999 does not fit int64, and those")
+    assert said.startswith("groups.txt (row 2, column 1): the id '99999999999999999999999' is a text, those")
     assert "such rows" not in said
 
 

@@ -27,7 +27,7 @@ def mask(*rows: list[int]) -> Any:
 def train_of(ingest: Ingest, folder: Path, train: Any, **options: Any) -> list[int]:
     """Write a graph, ingest it and return its training nodes."""
     edges = np.stack([np.arange(NUM), (np.arange(NUM) + 1) % NUM])
-    arrays = {"y": np.arange(NUM) % 3, "train": train, "valid": np.array([1, 3]), "test": np.array([4])}
+    arrays = {"y": (np.arange(NUM) % 3)[:, None], "train": train, "valid": np.array([1, 3]), "test": np.array([4])}
     np.savez(folder / "g.npz", edge_index=edges, **arrays)
     store = ingest(name="npz", path=str(folder / "g.npz"), **options)
     return store.column("split/train", "node_id").tolist()  # type: ignore[no-any-return]
@@ -52,23 +52,6 @@ def train_of(ingest: Ingest, folder: Path, train: Any, **options: Any) -> list[i
         (mask(*[[6]] * (NUM - 2), TRAIN), {"split_number": NUM - 2}),
         (mask(*[[6]] * NUM, TRAIN), {"split_number": NUM}),
     ],
-    ids=[
-        "numbers",
-        "numbers-unsorted",
-        "numbers-uint8",
-        "one-row-of-numbers",
-        "rows-of-numbers",
-        "second-row-of-numbers",
-        "column-of-numbers",
-        "column-of-numbers-for-all-splits",
-        "square-of-numbers",
-        "mask",
-        "one-row-mask",
-        "column-mask",
-        "rows-of-masks",
-        "rows-of-masks-fewer-than-nodes",
-        "rows-of-masks-more-than-nodes",
-    ],
 )
 def test_forms_of_a_split(ingest: Ingest, folder: Path, train: Any, options: dict[str, Any]) -> None:
     assert train_of(ingest, folder, np.asarray(train), **options) == TRAIN
@@ -88,15 +71,6 @@ NOTHING = np.zeros(0, int)
 def test_a_split_of_no_node(ingest: Ingest, folder: Path, train: Any) -> None:
     with pytest.raises(DataError, match="the train split is empty"):
         train_of(ingest, folder, train)
-
-
-def test_labels_in_a_column(ingest: Ingest, folder: Path) -> None:
-    edges = np.stack([np.arange(NUM), (np.arange(NUM) + 1) % NUM])
-    splits = {name: np.array([[at], [at + 3]]) for at, name in enumerate(("train", "valid", "test"))}
-    np.savez(folder / "g.npz", edge_index=edges, y=(np.arange(NUM) % 3)[:, None], **splits)  # type: ignore[arg-type]
-    store = ingest(name="npz", path=str(folder / "g.npz"))
-    assert store.column("nodes/node", "label").tolist() == (np.arange(NUM) % 3).tolist()
-    assert [store.column(f"split/{name}", "node_id").tolist() for name in splits] == [[0, 3], [1, 4], [2, 5]]
 
 
 @pytest.mark.parametrize(

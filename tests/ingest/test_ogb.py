@@ -14,14 +14,7 @@ from configs.load import build_recipe, dump_recipe, load_recipe
 from configs.registry import DATASETS
 from tasks.ingest.ogb.meta import atom_cardinalities, bond_cardinalities, listed_meta, listed_names
 from tests.ingest.conftest import Ingest
-from tests.ingest.ogb_folders import (
-    link_folder,
-    mag_folder,
-    molecules_folder,
-    node_folder,
-    papers_folder,
-    put,
-)
+from tests.ingest.ogb_folders import link_folder, mag_folder, molecules_folder, node_folder, papers_folder, put
 
 OWN: dict[str, Any] = {"name": "ogb", "dataset": "mine", "task": "node", "num_classes": 3}
 
@@ -45,7 +38,7 @@ def test_node_task(ingest: Ingest, folder: Path) -> None:
 
 def test_a_listed_name_takes_its_meta_data_from_ogb(ingest: Ingest, folder: Path) -> None:
     node_folder(folder / "ogbn_arxiv", num_classes=40, num_nodes=40)
-    store = ingest(name="ogb", dataset="ogbn-arxiv", root=str(folder), offline=True)
+    store = ingest(name="ogb", dataset="ogbn-arxiv", root=str(folder))
     assert (store.manifest.ogb_name, store.manifest.num_classes) == ("ogbn-arxiv", 40)
 
 
@@ -162,8 +155,6 @@ def test_names_and_options(ingest: Ingest, folder: Path) -> None:
         ingest(name="ogb", dataset="ogbn-arxiv", metric="f1")
     with pytest.raises(RecipeError, match="num_classes"):
         ingest(name="ogb", dataset="mine", root=str(folder), task="node")
-    with pytest.raises(DataError, match=r"offline forbids"):
-        ingest(name="ogb", dataset="ogbn-arxiv", root=str(folder), offline=True)
 
 
 def test_changed_files_are_read_again(ingest: Ingest, folder: Path) -> None:
@@ -190,12 +181,7 @@ REAL = [
 
 @pytest.mark.parametrize(("name", "options", "size", "splits"), REAL)
 def test_real_folders(
-    ingest: Ingest,
-    shared_data: Path,
-    name: str,
-    options: dict[str, Any],
-    size: tuple[int, int],
-    splits: dict[str, int],
+    ingest: Ingest, shared_data: Path, name: str, options: dict[str, Any], size: tuple[int, int], splits: dict[str, int]
 ) -> None:
     store = ingest(name="ogb", dataset=name, root=str(shared_data / "ogb"), **options)
     assert (store.manifest.num_nodes, store.manifest.num_edges) == size

@@ -6,11 +6,10 @@ import gzip
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from configs.errors import DataError
-from tasks.ingest.tables.policies import RESERVED, stored_name
+from tasks.ingest.tables.policies import stored_name
 from tasks.storage.home import Home
 from tests.ingest.conftest import Ingest
 from tests.ingest.ogb_folders import mag_folder, put
@@ -98,25 +97,6 @@ def test_types_that_read_alike_side_by_side_are_several_tables(
     assert read == [[0], [2, 1]]
 
 
-def test_a_feature_that_is_called_like_a_stored_one_is_not_lost(
-    ingest: Ingest, folder: Path, tables: dict[str, Any]
-) -> None:
-    rows = "".join(f"{i},{i % 2},{i},{100 + i},{200 + i}\n" for i in range(NUM))
-    (folder / "n.csv").write_text("id,y,label,label_,label__\n" + rows)
-    features = ["label", "label_", "label__"]
-    store = ingest(**{**tables, "nodes": {"files": "n.csv", "label": "y", "features": features}})
-    columns = [feature.column for feature in store.manifest.node_types[0].features]
-    table = store.read("nodes/node")
-    assert [table.column(name)[3].as_py() for name in columns] == [3, 103, 203]
-
-
-def test_stored_names_are_as_distinct_as_columns_and_never_reserved() -> None:
-    columns = [f"{name}{'_' * count}" for name in (*RESERVED, "x", "") for count in range(4)]
-    stored = list(map(stored_name, columns))
-    assert len(set(stored)) == len(set(columns))
-    assert not RESERVED.intersection(stored)
-
-
 @pytest.mark.parametrize("name", ["../../../../../evil", "..", "/tmp/evil", "x" * 300])
 def test_a_type_that_names_no_folder_is_refused(ingest: Ingest, folder: Path, home: Home, name: str) -> None:
     """OGB's layout has a folder a type: neither is anything read nor written elsewhere."""
@@ -138,15 +118,3 @@ def test_a_relation_that_leads_elsewhere_is_refused(ingest: Ingest, folder: Path
         DataError, match=r"triplet-type-list\.csv\.gz \(row 0\): the edge type .* is no name of a folder"
     ):
         ingest(name="ogb", dataset="mine", root=str(folder), task="node", num_classes=9)
-
-
-def test_a_table_in_parquet_may_have_such_columns_too(
-    ingest: Ingest, folder: Path, tmp_path: Path, home: Home, tables: dict[str, Any]
-) -> None:
-    import pyarrow as pa
-
-    kinds = [f"k{i % 3}" for i in range(NUM)]
-    pq.write_table(pa.table({"id": range(NUM), "label": [i % 2 for i in range(NUM)], HOSTILE[0]: kinds}), "n.parquet")
-    before = files_of(tmp_path)
-    ingest(**{**tables, "nodes": {"files": "n.parquet", "label": "label", "categorical": [HOSTILE[0]]}})
-    assert all(path.is_relative_to(home.root) for path in files_of(tmp_path) - before)

@@ -126,12 +126,7 @@ OTHERS: list[tuple[str, Callable[[Path], object], Damage, dict[str, Any], str]] 
 
 @pytest.mark.parametrize(("make", "damage", "options", "message"), [x[1:] for x in OTHERS], ids=[x[0] for x in OTHERS])
 def test_other_folders(
-    ingest: Ingest,
-    folder: Path,
-    make: Callable[[Path], object],
-    damage: Damage,
-    options: dict[str, Any],
-    message: str,
+    ingest: Ingest, folder: Path, make: Callable[[Path], object], damage: Damage, options: dict[str, Any], message: str
 ) -> None:
     make(folder / "mine")
     damage(folder / "mine")

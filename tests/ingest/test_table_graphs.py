@@ -161,15 +161,9 @@ def changed(column: str, row: int, value: Any, table: dict[str, list[Any]]) -> d
 @pytest.mark.parametrize(
     ("tables", "message"),
     [
-        (
-            {"edges": changed("dst", 2, 30, EDGES)},
-            r"edges.csv \(row 2, column dst.*joins 20 and 30, nodes of two",
-        ),
+        ({"edges": changed("dst", 2, 30, EDGES)}, r"edges.csv \(row 2, column dst.*joins 20 and 30, nodes of two"),
         ({"edges": changed("dst", 2, 99, EDGES)}, r"edges.csv.*unknown node id 99.*drop leaves.* ends out$"),
-        (
-            {"nodes": changed("graph", 5, "e", NODES)},
-            r"nodes.csv.*graph.*unknown graph id 'e'.*labels.csv.*empty",
-        ),
+        ({"nodes": changed("graph", 5, "e", NODES)}, r"nodes.csv.*graph.*unknown graph id 'e'.*labels.csv.*empty"),
         ({"nodes": changed("graph", 5, "d", NODES)}, r"labels.csv.*graph 'c' has no nodes \(1 such graphs of 4\)"),
         ({"nodes": changed("graph", 5, None, NODES)}, r"nodes.csv.*graph"),
         ({"nodes": changed("id", 5, 10, NODES)}, r"nodes.csv.*id 10 stands in the table twice"),

@@ -197,32 +197,6 @@ def test_types_in_a_table(ingest: Ingest, folder: Path) -> None:
     assert "types.csv (row 0, column 1): 'ann' has another type too" in str(error.value)
 
 
-def test_types_in_columns_count_ids_apart(ingest: Ingest, folder: Path) -> None:
-    rows: dict[str, list[Triple]] = {
-        "train": [
-            ("drug", 7, "treats", "disease", 7),
-            ("drug", 8, "treats", "disease", 7),
-            ("drug", 7, "x", "drug", 8),
-        ],
-        "valid": [("drug", 8, "x", "drug", 7)],
-        "test": [("disease", 7, "x", "drug", 8)],
-    }
-    put_splits(folder, **rows)
-    columns = {"head_type": 0, "head": 1, "relation": 2, "tail_type": 3, "tail": 4}
-    store = ingest(name="triples", path=str(folder), **columns)
-    assert [(kind.name, kind.num_nodes) for kind in store.manifest.node_types] == [("disease", 1), ("drug", 2)]
-    assert store.read("ids/drug")["original_id"].to_pylist() == [7, 8]
-    assert named(store)["train"] == [(7, "treats", 7), (8, "treats", 7), (7, "x", 8)]
-    assert store.read("split/train").to_pydict()["src"] == [1, 2, 1]
-    assert {edge.name: edge.num_edges for edge in store.manifest.edge_types} == {
-        "drug__to__disease": 2,
-        "drug__to__drug": 1,
-    }
-    put_splits(folder, train=[("", 7, "treats", "disease", 7), *rows["train"]], valid=rows["valid"], test=rows["test"])
-    with pytest.raises(DataError, match=r"train\.txt \(row 0, column 0\): the type is missing"):
-        ingest(name="triples", path=str(folder), **columns)
-
-
 def test_features(ingest: Ingest, folder: Path) -> None:
     put_splits(folder)
     put(folder / "entities.txt", "dan\ncy\nbob\nann\n")
@@ -249,44 +223,13 @@ def test_features(ingest: Ingest, folder: Path) -> None:
 
 def test_features_of_relations(ingest: Ingest, folder: Path) -> None:
     put_splits(folder)
-    names = sorted({row[1] for row in (*TRAIN, *VALID, *TEST)})
-    table: dict[str, Any] = {"id": ["nobody", *reversed(names)], "x": list(range(len(names) + 1))}
-    pq.write_table(pa.table(table), folder / "r.parquet")
-    store = ingest(name="triples", path=str(folder), relation_features="r.parquet")
+    put(folder / "relations.txt", "likes\nknows\n")
+    np.save(folder / "r.npy", np.array([[1.0], [2.0]]))
+    store = ingest(name="triples", path=str(folder), relation_features="r.npy")
     assert store.manifest.relation_feature_dim == 1
-    found = store.read("relations", ["name", "feat"]).to_pydict()
-    wanted = dict(zip(table["id"], table["x"], strict=True))
-    assert found["feat"] == [[wanted[name]] for name in found["name"]]
-    put(folder / "relations.txt", "".join(f"{name}\n" for name in names))
-    np.save(folder / "r.npy", np.ones((len(names) + 1, 2), np.float32))
-    with pytest.raises(DataError, match=rf"has {len(names) + 1} rows, .*relations\.txt names {len(names)} relations"):
-        ingest(name="triples", path=str(folder), relation_features="r.npy")
-
-
-def test_features_under_ids(ingest: Ingest, folder: Path) -> None:
-    put_splits(folder)
-    names = ["nobody", "cy", "ann", "bob", "dan"]
-    columns: dict[str, Any] = {"id": names, "age": [9, 1, 2, 3, 4], "v": [[0.0, 1.0]] * 4 + [[5.0, 6.0]]}
-
-    def write(**change: Any) -> None:
-        pq.write_table(pa.table(columns | change), folder / "x.parquet")
-
-    write()
-    store = ingest(name="triples", path=str(folder), features="x.parquet")
-    assert store.column("nodes/entity", "feat").tolist() == [[2, 0, 1], [3, 0, 1], [1, 0, 1], [4, 5, 6]]
-    for change, message in (
-        ({"age": [9, 1, np.inf, 3, 4]}, r"x\.parquet \(row 2, column age\): inf is not a finite number"),
-        ({"age": [9, 1, None, 3, 4]}, r"x\.parquet \(row 2, column age\): the cell is empty; fill it in"),
-        ({"age": list("abcde")}, r"\(column age\): is text; numbers are needed"),
-        ({"id": ["nobody", "cy", "ann", "ann", "dan"]}, r"\(row 3, column id\): the id 'ann' stands twice"),
-        ({"id": ["nobody", "cy", "ann", "eve", "dan"]}, r"has no row for 1 entities, 'bob' the first"),
-        ({"v": [[0.0]] * 4 + [[1.0, 2.0]]}, r"\(row 4, column v\): the list has 2 values, the others have 1"),
-    ):
-        write(**change)
-        with pytest.raises(DataError, match=message):
-            ingest(name="triples", path=str(folder), features="x.parquet")
-    with pytest.raises(DataError, match=r"has no column 'name'.*; it has id, age, v \(dataset\.feature_id\)"):
-        ingest(name="triples", path=str(folder), features="x.parquet", feature_id="name")
+    assert store.read("relations", ["name", "feat"]).to_pydict() == {"name": ["likes", "knows"], "feat": [[1.0], [2.0]]}
+    with pytest.raises(DataError, match=r"relations\.txt: is no \.npy, which features of relations are read from"):
+        ingest(name="triples", path=str(folder), relation_features="relations.txt")
 
 
 def test_features_by_number(ingest: Ingest, folder: Path) -> None:

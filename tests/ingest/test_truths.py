@@ -19,7 +19,8 @@ from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.home import Home
 
 FLAGS = [i % 3 == 0 for i in range(40)]
-FORMS = [("True", "False"), ("true", "false"), ("TRUE", "FALSE"), ("yes", "no"), ("Yes", "No"), ("t", "f"), ("Y", "N")]
+FORMS = [*(("True", "False"), ("true", "false"), ("TRUE", "FALSE"), ("yes", "no"), ("Yes", "No")),
+         *(("t", "f"), ("Y", "N"), ("y", " No "))]  # fmt: skip
 
 
 def ingested(tmp_path: Path, cells: list[Any], *, csv: bool, source: str) -> tuple[list[float], list[float]]:

@@ -93,15 +93,6 @@ def test_tables(options: dict[str, Any], ingest: Ingest, folder: Path) -> None:
         assert f"{' and '.join(map(str, sorted(set(none))))} stand" in store.manifest.warnings[0]
 
 
-def test_one_class_below_0_is_told(ingest: Ingest, folder: Path) -> None:
-    save("e.csv", pa.table({"src": EDGES[0], "dst": EDGES[1]}))
-    save("n.csv", pa.table({"id": np.arange(NUM), "y": np.array([*CLASSES, -5, -5])}))
-    store = ingest(**section(nodes={"files": "n.csv", "label": "y"}))
-    assert "-5 is a class beside those from 0; if it stands for no label, leave the cell empty" in str(
-        store.manifest.warnings
-    )
-
-
 def test_a_group_below_0(ingest: Ingest, folder: Path) -> None:
     groups = np.ones((NUM, 2))
     groups[10, 1] = -100
@@ -118,14 +109,6 @@ def test_a_computed_target_beyond_float32(figure: str, amount: float, ingest: In
     options = database(predict={"target": {figure: "buys.paid"}})
     with pytest.raises(DataError, match=rf"buys.csv \(column paid\): the {figure} from 2022-04-01 .* people 10 is"):
         ingest(**options)
-
-
-def test_pairs_whose_label_is_below_0(ingest: Ingest, folder: Path) -> None:
-    save("e.csv", pa.table({"src": EDGES[0], "dst": EDGES[1]}))
-    save("g.csv", pa.table({"id": [*range(NUM), 3, 4], "y": [0, 1] * 6 + [-100, -1]}))
-    labels = {"files": "g.csv", "form": "pairs", "id": "id", "label": "y"}
-    told = ingest(**section(nodes={}, labels=labels, task_type="multilabel")).manifest.warnings
-    assert "g.csv (column y): -100 and -1 counts as a label of its own; where it stands for none" in str(told)
 
 
 def test_a_label_of_a_task_table_below_0(ingest: Ingest, folder: Path) -> None:

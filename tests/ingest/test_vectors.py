@@ -185,7 +185,6 @@ MATRICES: dict[str, tuple[Callable[[], Any], dict[str, Any], str]] = {
     "few-labels": (lambda: _beside([1, 2]), LABELS, "i.npy: labels are 2, and there are 7 vectors"),
     "one-class": (lambda: _beside([1] * 7), LABELS, r"i.npy: has 1 class \(1\); two classes are needed: leave"),
     "wide-labels": (lambda: _beside(X), LABELS, r"i.npy: has the shape \(7, 3\); one value a row"),
-    "words": (lambda: _beside("a\n" * 7), {"labels": "i.txt", "label_kind": "amounts"}, "holds texts, and dataset.lab"),
     "column": (_matrix, {"label": "y"}, "x.npy: dataset.label is of tables, and this is a matrix"),
     "two-widths": (lambda: _beside(X[:, :2]), {"files": ["x.npy", "i.npy"]}, "i.npy: has 2 columns, and x.npy 3"),
     "two-formats": (lambda: _beside("1,2,3"), {"files": ["x.npy", "i.txt"]}, "are tables and matrices"),
@@ -305,13 +304,9 @@ def test_a_price_beside_numbered_columns_is_no_vector(
     store = ingest(name="vectors", files="x.csv")
     _check(store, x)
     assert store.read("nodes/vector", ["price"]).column(0).to_pylist() == [0.5, 1.5, 2.5, 3.5]
-    said = caplog.text
-    assert "vectors: 8 columns, e0, e1, e2, e3, e4 and 3 more; kept: sku, price" in said
-    assert "rows are numbered; to search and show them by their own ids: dataset.id=sku" in said
-    caplog.clear()
+    assert "vectors: 8 columns, e0, e1, e2, e3, e4 and 3 more; kept: sku, price" in caplog.text
     store = ingest(name="vectors", files="x.csv", id="sku", columns=["e0", "price"])
     _check(store, np.column_stack([x[:, 0], np.arange(4) + 0.5]).astype(np.float32))
-    assert "rows are numbered" not in caplog.text
     Path("y.csv").write_text(Path("x.csv").read_text().replace("e7", "e"))  # seven are no vector yet
     assert ingest(name="vectors", files="y.csv").manifest.node_types[0].features[0].dim == 9
 

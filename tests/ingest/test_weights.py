@@ -15,10 +15,7 @@ SPLIT = {"train": 0.4, "valid": 0.3, "test": 0.3}
 
 # The weight of the third row, what is said.
 WRONG = [
-    (
-        "-1",
-        r"e\.csv \(row 2, column w\): the weight -1 is below 0: weights are 0 or more; .*feature.* \(2 such rows\)",
-    ),
+    ("-1", r"e\.csv \(row 2, column w\): the weight -1 is below 0: weights are 0 or more; .*feature.* \(2 such rows\)"),
     ("1e-60", r"e\.csv \(row 2, column w\): the weight 1e-60 is not 0, and is in float32.*scale.* \(2 such rows\)"),
 ]
 

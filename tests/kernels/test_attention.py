@@ -12,8 +12,10 @@ from models.kernels.attention import gatv2_rows
 from models.kernels.attention.attention import (
     gat_attention,
     gatv2_attention,
+    gatv2_scores,
     reference_gat_attention,
     reference_gatv2_attention,
+    reference_gatv2_scores,
 )
 from models.kernels.attention.edge_dropout import EdgeDropout
 from models.kernels.attention.heads import head_tiles
@@ -63,6 +65,20 @@ def check(kind: str, adj: Adjacency, *given: Tensor, slope: float = 0.2, rate: f
 def test_values_and_gradients(kind: str, heads: int, dim: int, dtype: torch.dtype) -> None:
     adj = random_graph()
     check(kind, adj, *inputs_of(kind, adj, heads, dim, dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("heads", "dim"), [(1, 6), (3, 5), (8, 6), (1, 600)])
+@pytest.mark.parametrize("sizes", [(37, 53, 400), (7, 7, 0), (3000, 2000, 30_000)])
+def test_scores_of_edges(sizes: tuple[int, int, int], heads: int, dim: int, dtype: torch.dtype) -> None:
+    """GATv2's, for attention that knows more of an edge than its ends."""
+    adj = random_graph(*sizes)
+    given = inputs_of("gatv2", adj, heads, dim, dtype)
+    assert gatv2_scores(adj, *given).dtype == torch.float32
+    compare(
+        lambda *rows: gatv2_scores(adj, *rows, 0.1), lambda *rows: reference_gatv2_scores(adj, *rows, 0.1),
+        *given, slack=20,  # of sums over all edges
+    )  # fmt: skip
 
 
 def test_a_head_wider_than_a_tile_stays_whole(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,3 +203,5 @@ def test_shapes_and_dtypes_must_fit() -> None:
     for given in ((z, z, attn), (x, x, attn), (x, z, torch.zeros(8)), (x, z.bfloat16(), attn), (x[:, 0], z, attn)):
         with pytest.raises(ValueError, match="must be"):
             gatv2_attention(adj, *given)
+        with pytest.raises(ValueError, match=r"x_src, x_dst and attn|one dtype"):
+            gatv2_scores(adj, *given)

@@ -17,25 +17,19 @@ def rows(device: str, dtype: torch.dtype) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("device", "dtype", "backend"),
+    ("dtype", "on_cpu", "on_gpu"),
     [
-        ("cpu", torch.float32, "numba"),
-        ("cpu", torch.bfloat16, "numba"),
-        ("cpu", torch.float16, "torch"),
-        ("cpu", torch.float64, "torch"),
-        ("cuda", torch.float32, "triton"),
-        ("cuda", torch.bfloat16, "triton"),
-        ("cuda", torch.float16, "triton"),
-        ("cuda", torch.float64, "torch"),
+        (torch.float32, "numba", "triton"),
+        (torch.bfloat16, "numba", "triton"),
+        (torch.float16, "torch", "triton"),
+        (torch.float64, "torch", "torch"),
     ],
 )
 def test_kernels_take_what_they_read(
-    monkeypatch: pytest.MonkeyPatch, device: str, dtype: torch.dtype, backend: str
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, on_cpu: str, on_gpu: str
 ) -> None:
-    plain = "torch" if backend == "triton" else backend
-    monkeypatch.setattr(backends, "has_triton", lambda: True)
-    assert backends.choose(rows(device, dtype)) == plain  # as long as nobody asks for Triton
-    monkeypatch.setattr(backends, "_takes_triton", True)
-    assert backends.choose(rows(device, dtype)) == backend
-    monkeypatch.setattr(backends, "has_triton", lambda: False)
-    assert backends.choose(rows(device, dtype)) == plain
+    for is_there, is_asked_for in ((True, False), (True, True), (False, True)):
+        monkeypatch.setattr(backends, "has_triton", lambda is_there=is_there: is_there)
+        monkeypatch.setattr(backends, "_takes_triton", is_asked_for)
+        assert backends.choose(rows("cpu", dtype)) == on_cpu
+        assert backends.choose(rows("cuda", dtype)) == (on_gpu if is_there and is_asked_for else "torch")

@@ -81,15 +81,11 @@ def test_operands_that_are_not_contiguous() -> None:
     compare(lambda x, w: linear(x.t(), w.t()), lambda x, w: x.t() @ w, numbers(7, 80), numbers(7, 9, seed=2))
 
 
-def test_settings_stay_as_they_were() -> None:
-    before = torch.backends.mkldnn.matmul.fp32_precision
-    linear(numbers(70, 4), numbers(4, 4)).sum().backward()
-    assert torch.backends.mkldnn.matmul.fp32_precision == before
-
-
 def test_settings_stay_as_they_were_with_several_threads_inside() -> None:
     """The first to leave must not restore it under the others, nor one of them what another had set."""
     before = torch.backends.mkldnn.matmul.fp32_precision
+    linear(numbers(70, 4), numbers(4, 4)).sum().backward()
+    assert torch.backends.mkldnn.matmul.fp32_precision == before
     first, second = (products._float32_by_onednn(numbers(70, 4)) for _ in range(2))
     with first:
         second.__enter__()
@@ -140,13 +136,10 @@ def test_pieces_cover_all_rows_once_and_their_sizes_come_again(count: int) -> No
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
 def test_results_do_not_depend_on_the_number_of_threads(kind: torch.dtype) -> None:
     x, weight = numbers(3000, 70, dtype=kind), numbers(90, 70, seed=2, dtype=kind)
-    before, results = torch.get_num_threads(), []
-    try:
-        for threads in (1, 2, 3):
-            torch.set_num_threads(threads)
-            y = linear(x, weight)
-            results.append((y, *torch.autograd.grad(y.sum(), (x, weight))))
-    finally:
-        torch.set_num_threads(before)
+    results = []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        y = linear(x, weight)
+        results.append((y, *torch.autograd.grad(y.sum(), (x, weight))))
     for other in results[1:]:
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from models.kernels.dense.dropout import dropout, relu_dropout
-from tasks.components.afforest import connected_components
+from tasks.components.connected import connected_components
 from tasks.ingest.ids.id_index import IdIndex
 from tasks.partition.kernels.quality import count_cut, cut_matrix
 from tasks.partition.kernels.reorder import order_by_part

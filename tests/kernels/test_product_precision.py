@@ -8,23 +8,17 @@ import torch
 from models.kernels.dense.product_precision import products_in
 
 
-def test_it_holds_inside_and_ends_with_an_error() -> None:
+def test_products_stay_near_and_it_ends_with_an_error() -> None:
     before = torch.get_float32_matmul_precision()
-    with products_in("bfloat16"):
-        assert torch.get_float32_matmul_precision() == "medium"
-        with products_in("float32"):
-            assert torch.get_float32_matmul_precision() == "highest"
-    with pytest.raises(RuntimeError, match="out"), products_in("bfloat16"):
-        raise RuntimeError("out")
-    assert torch.get_float32_matmul_precision() == before
-
-
-def test_products_stay_near() -> None:
     a, b = torch.randn(2, 64, 64, generator=torch.Generator().manual_seed(0))
     exact = a.double() @ b.double()
     with products_in("bfloat16"):
+        assert torch.get_float32_matmul_precision() == "medium"
         found = a @ b
+        with products_in("float32"):
+            assert (a @ b - exact).abs().max() < 1e-4
     assert found.dtype == torch.float32
     assert (found - exact).abs().max() < 0.2  # 64 products with errors of 2^-8
-    with products_in("float32"):
-        assert (a @ b - exact).abs().max() < 1e-4
+    with pytest.raises(RuntimeError, match="out"), products_in("bfloat16"):
+        raise RuntimeError("out")
+    assert torch.get_float32_matmul_precision() == before

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import numpy as np
 import pytest
 import torch
@@ -16,16 +13,6 @@ from models.kernels.similarity.rows import SimilarityKind, similarities, similar
 from models.kernels.tables.row_layout import Precision, UpdateRule
 from models.kernels.tables.row_moves import gather_rows, move_rows
 from models.kernels.tables.row_tables import RowTable
-
-
-@contextmanager
-def threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -42,10 +29,10 @@ def test_similarities(kind: SimilarityKind, scaled: bool, queries: int, candidat
     known = wanted if kind == "l2" else None
     pulled = similarity_gradients(kind, q, c, slopes, scale, known)
     beside = torch.randn(queries, 18, generator=generator)
-    with threads(count):
-        scores = all_similarities(kind, q, c, scale)
-        found = all_similarity_gradients(kind, q, c, slopes, scale, known)
-        added = all_similarity_gradients(kind, q, c, slopes, scale, known, beside.clone())
+    torch.set_num_threads(count)
+    scores = all_similarities(kind, q, c, scale)
+    found = all_similarity_gradients(kind, q, c, slopes, scale, known)
+    added = all_similarity_gradients(kind, q, c, slopes, scale, known, beside.clone())
     torch.testing.assert_close(scores, wanted, rtol=1e-5, atol=1e-5)
     assert scores.is_contiguous()
     for one, other in zip(found, pulled, strict=True):
@@ -63,10 +50,10 @@ def test_rows_move_to_the_bit_as_on_one_thread(precision: Precision, distinct: i
     found = []
     for count in (1, 3, 8):
         table = RowTable.zeros(distinct, 33, precision, UpdateRule("adagrad"))
-        with threads(count):
-            for step in range(3):
-                move_rows(table, rows, gradients, 0.1, 1 + 2 * step)
-            found.append(gather_rows(table, rows))
+        torch.set_num_threads(count)
+        for step in range(3):
+            move_rows(table, rows, gradients, 0.1, 1 + 2 * step)
+        found.append(gather_rows(table, rows))
     assert float(found[0].abs().max()) > 0
     assert torch.equal(found[0], found[1])
     assert torch.equal(found[0], found[2])
@@ -77,7 +64,7 @@ def test_losses_of_rows() -> None:
     results = []
     for count in (1, 3):
         shares, slopes = scores.clone(), scores.clone()
-        with threads(count):
-            results.append((softmax_(shares), shares, false_loss_(slopes, 0.5, 1.0, 0.7), slopes))
+        torch.set_num_threads(count)
+        results.append((softmax_(shares), shares, false_loss_(slopes, 0.5, 1.0, 0.7), slopes))
     for one, other in zip(*results, strict=True):
         assert torch.equal(one, other)

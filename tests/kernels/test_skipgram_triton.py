@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.kernels.skipgram.train_pairs import pair_loss, reference_train_pairs
+from models.kernels.skipgram.train_pairs import pair_loss, reference_train_groups, reference_train_pairs
+from models.kernels.tables.device_tables import DeviceTable
 from models.kernels.tables.row_layout import Precision
 from models.kernels.tables.row_tables import RowTable
 from tasks.arrays import Array
@@ -34,7 +35,6 @@ def train(
 ) -> None:
     """Train copies on the device, by one program, and take their rows back; `adds` None: as it is for such tables."""
     from models.kernels.skipgram.train_pairs_triton import Concurrency, train_pairs
-    from models.kernels.tables.device_tables import DeviceTable
 
     own = DeviceTable.of(vertex, DEVICE)
     others = own if context is vertex else DeviceTable.of(context, DEVICE)
@@ -55,8 +55,6 @@ def doubles(*tables: RowTable) -> list[Any]:
     [(1, 3, 1), (2, 3, 1), (3, 5, 4), (100, 5, 1), (20, 0, 1), (7, 3, 4)],
 )
 def test_steps_are_those_of_the_formula(width: int, num_negatives: int, group: int, adds: bool) -> None:
-    from models.kernels.skipgram.train_pairs_triton import reference_train_groups
-
     vertex, context = table(23, width, 1), table(23, width, 2)
     expected = doubles(vertex, context)
     pairs, negatives = samples(23, 30, max(1, num_negatives))
@@ -69,24 +67,23 @@ def test_steps_are_those_of_the_formula(width: int, num_negatives: int, group: i
     assert not vertex.values.reshape(23, -1)[:, width:].any()
 
 
-@pytest.mark.parametrize("adds", [True, False])
-def test_a_pair_whose_rows_differ_moves_as_on_the_cpu(adds: bool) -> None:
-    vertex, context = table(23, 33, 1), table(23, 33, 2)
+@pytest.mark.parametrize(
+    ("num_rows", "width", "rate", "adds"), [(23, 33, 0.3, True), (23, 33, 0.3, False), (9, 1030, 0.02, True)]
+)
+def test_a_pair_whose_rows_differ_moves_as_on_the_cpu(num_rows: int, width: int, rate: float, adds: bool) -> None:
+    vertex, context = table(num_rows, width, 1), table(num_rows, width, 2)
     expected = doubles(vertex, context)
-    rows = np.stack([np.random.default_rng(number).permutation(23)[:6] for number in range(25)])
-    pairs, negatives = rows[:, :2], rows[:, 1:5] * 0 + rows[:, 2:6]
-    train(vertex, context, pairs, negatives, rate=0.3, adds=adds)
-    reference_train_pairs(*expected, pairs, negatives, 0.3)
-    np.testing.assert_allclose(vertex.read(), expected[0], rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(context.read(), expected[1], rtol=1e-4, atol=1e-5)
+    rows = np.stack([np.random.default_rng(number).permutation(num_rows)[:6] for number in range(3 + num_rows)])
+    train(vertex, context, rows[:, :2], rows[:, 2:], rate=rate, adds=adds)
+    reference_train_pairs(*expected, rows[:, :2], rows[:, 2:], rate)
+    np.testing.assert_allclose(vertex.read(), expected[0], rtol=5e-4, atol=5e-4)
+    np.testing.assert_allclose(context.read(), expected[1], rtol=5e-4, atol=5e-4)
 
 
 @pytest.mark.parametrize("adds", [True, False])
 @pytest.mark.parametrize("group", [1, 3])
 def test_one_table_for_both_ends(group: int, adds: bool) -> None:
     """With pairs of a row with itself, and rows that are a pair's centre and negative."""
-    from models.kernels.skipgram.train_pairs_triton import reference_train_groups
-
     vertex = table(12, 20, 1)
     (expected,) = doubles(vertex)
     pairs, negatives = samples(12, 30, 3)
@@ -97,20 +94,8 @@ def test_one_table_for_both_ends(group: int, adds: bool) -> None:
     np.testing.assert_allclose(vertex.read(), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_rows_too_wide_for_registers() -> None:
-    vertex, context = table(9, 1030, 1), table(9, 1030, 2)
-    expected = doubles(vertex, context)
-    rows = np.stack([np.random.default_rng(number).permutation(9)[:8] for number in range(3)])
-    train(vertex, context, rows[:, :2], rows[:, 2:], rate=0.02)
-    reference_train_pairs(*expected, rows[:, :2], rows[:, 2:], 0.02)
-    np.testing.assert_allclose(vertex.read(), expected[0], rtol=5e-4, atol=5e-4)
-    np.testing.assert_allclose(context.read(), expected[1], rtol=5e-4, atol=5e-4)
-
-
 @pytest.mark.parametrize("group", [1, 4])
 def test_tables_of_16_bits(group: int) -> None:
-    from models.kernels.skipgram.train_pairs_triton import reference_train_groups
-
     def fresh(precision: Precision) -> list[RowTable]:
         return [table(30, 24, seed, precision) for seed in (1, 2)]
 
@@ -180,7 +165,6 @@ def test_no_step_is_lost_where_many_programs_add_to_one_row(monkeypatch: pytest.
 
 def test_rows_bear_fewer_programs_that_write_than_that_add() -> None:
     from models.kernels.skipgram.train_pairs_triton import Concurrency
-    from models.kernels.tables.device_tables import DeviceTable
 
     def programs(num_rows: int, precision: Precision) -> int:
         made = DeviceTable.of(RowTable.zeros(num_rows, 4, precision), DEVICE)
@@ -200,8 +184,6 @@ def test_nothing_to_train() -> None:
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_the_loss_of_tables_on_a_device(precision: Precision) -> None:
-    from models.kernels.tables.device_tables import DeviceTable
-
     tables = [table(12, 9, seed, precision) for seed in (1, 2)]
     pairs, negatives = samples(12, 40, 3)
     given = pairs[:, 0], pairs[:, 1], negatives, 2.0

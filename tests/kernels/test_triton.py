@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from models.kernels.attention.attention import reference_gat_attention, reference_gatv2_attention
 from models.kernels.attention.edge_dropout import EdgeDropout
@@ -20,20 +18,13 @@ from tests.triton_device import DEVICE, MARKS
 pytestmark = MARKS
 
 
-def on_device(operator: Callable[..., Tensor], adj: Adjacency) -> Callable[..., Tensor]:
-    moved = Adjacency(adj.indptr.to(DEVICE), adj.indices.to(DEVICE), adj.num_src)
-    return lambda *given: operator(moved, *(value.to(DEVICE) for value in given)).cpu()
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("width", [(1,), (7,), (130,), (3, 5)])
 @pytest.mark.parametrize("scaled", [False, True])
 def test_products(width: tuple[int, ...], dtype: torch.dtype, scaled: bool) -> None:
-    """With rows behind the last edge that are not there: none is read."""
     from models.kernels.sparse.product_triton import multiply_triton
 
     adj = random_graph(12, 17, 80)
-    padded = Adjacency(adj.indptr, torch.cat([adj.indices, torch.full((9,), 17, dtype=torch.int32)]), 17)
     x = numbers(17, *width, dtype=dtype).detach()
     weights: list[Any] = [None, numbers(80, *width[:-1], seed=2).detach()]
     edges = torch.randperm(80, generator=torch.Generator().manual_seed(3)).to(torch.int32)
@@ -42,7 +33,7 @@ def test_products(width: tuple[int, ...], dtype: torch.dtype, scaled: bool) -> N
         for order in (None,) if weight is None else (None, edges):
             more = (weight, order, *scales)
             moved = (None if value is None else value.to(DEVICE) for value in more)
-            on = Adjacency(padded.indptr.to(DEVICE), padded.indices.to(DEVICE), 17)
+            on = Adjacency(adj.indptr.to(DEVICE), adj.indices.to(DEVICE), 17)
             found = multiply_triton(on, x.to(DEVICE), *moved).cpu()
             exact = multiply_torch(
                 adj, x.double(), *(v.double() if v is not None and v.is_floating_point() else v for v in more)
@@ -60,24 +51,23 @@ SHAPES = [
 
 
 @pytest.mark.parametrize(("heads", "dim", "dtype", "rate"), SHAPES)
-def test_gat(heads: int, dim: int, dtype: torch.dtype, rate: float) -> None:
-    from models.kernels.attention.attention_triton import gat_attention_triton
+@pytest.mark.parametrize("kind", ["gat", "gatv2"])
+def test_attention(kind: str, heads: int, dim: int, dtype: torch.dtype, rate: float) -> None:
+    from models.kernels.attention import attention_triton
 
-    adj, rule = random_graph(12, 17, 80), EdgeDropout.of(rate, 5)
-    inputs = numbers(17, heads, dim, dtype=dtype), numbers(17, heads, seed=2), numbers(12, heads, seed=3)
-    fast = on_device(lambda moved, *given: gat_attention_triton(moved, *given, 0.2, rule), adj)
-    compare(fast, lambda *given: reference_gat_attention(adj, *given, 0.2, rate, 5), *inputs, slack=3)
-
-
-@pytest.mark.parametrize(("heads", "dim", "dtype", "rate"), SHAPES)
-def test_gatv2(heads: int, dim: int, dtype: torch.dtype, rate: float) -> None:
-    from models.kernels.attention.attention_triton import gatv2_attention_triton
-
-    adj, rule = random_graph(12, 17, 80), EdgeDropout.of(rate, 5)
-    inputs = [numbers(count, heads, dim, dtype=dtype, seed=count) for count in (17, 12)]
-    fast = on_device(lambda moved, *given: gatv2_attention_triton(moved, *given, 0.2, rule), adj)
-    slow = lambda *given: reference_gatv2_attention(adj, *given, 0.2, rate, 5)  # noqa: E731
-    compare(fast, slow, *inputs, numbers(heads, dim), slack=3)
+    adj, rule, x = random_graph(12, 17, 80), EdgeDropout.of(rate, 5), numbers(17, heads, dim, dtype=dtype)
+    if kind == "gat":
+        inputs = [x, numbers(17, heads, seed=2), numbers(12, heads, seed=3)]
+        kernel, reference = attention_triton.gat_attention_triton, reference_gat_attention
+    else:
+        inputs = [x, numbers(12, heads, dim, dtype=dtype, seed=12), numbers(heads, dim)]
+        kernel, reference = attention_triton.gatv2_attention_triton, reference_gatv2_attention
+    moved = Adjacency(adj.indptr.to(DEVICE), adj.indices.to(DEVICE), adj.num_src)
+    compare(
+        lambda *given: kernel(moved, *(rows.to(DEVICE) for rows in given), 0.2, rule).cpu(),
+        lambda *given: reference(adj, *given, 0.2, rate, 5),
+        *inputs, slack=3,
+    )  # fmt: skip
 
 
 def test_kernels_are_not_compiled_anew_for_other_keys() -> None:

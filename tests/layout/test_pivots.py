@@ -11,7 +11,7 @@ from scipy.sparse.csgraph import shortest_path
 
 from models.kernels.layout.move_points import PointRows, move_points
 from models.kernels.layout.objectives import LayoutObjective
-from models.layout.reach import forces_of
+from models.layout.configs import forces_of
 from tasks.arrays import Array
 from tasks.layout.pivots import coarse_start, is_mesh, packed, pivot_distances
 from tasks.layout.quality.measure import measure_layout

@@ -30,15 +30,12 @@ NODE_WAYS = {
     "random_partition": "train.loader=random_partition train.loader.num_clusters=4",
     "precomputed": "train.loader=precomputed model.name=sgc",
     "label reuse": "train.loader=neighbor train.loader.fanout=3,3 model.label_reuse=true",
-    "label iterations": "train.loader=full model.label_reuse=true model.label_iterations=1",
     "self-training": "train.loader=full train.self_training.min_probability=0.34",
     "early stopping": "train.loader=full train.epochs=12 train.patience=1",
 }
-_NEGATIVES = ("uniform", "degree", "in_batch")
 LINK_WAYS = {
-    **{f"full, {kind}": f"train.loader=full_edge train.loader.negatives={kind}" for kind in _NEGATIVES},
-    "edge, per_source": "train.loader=edge train.loader.fanout=3,3 train.loader.negatives=per_source",
-    "full without positives": "train.loader=full_edge train.loader.leave_out_positives=true",
+    "full": "train.loader=full_edge",
+    "edge": "train.loader=edge train.loader.fanout=3,3",
     "patience": "train.loader=full_edge train.epochs=12 train.patience=1",
 }
 GRAPH_WAYS = {"batch norm": "model.norm=batch", "virtual node": "model.virtual_node=true"}

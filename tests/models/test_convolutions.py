@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from configs.registry import MODELS
 from models.block import Block
 from models.dgl import adapter as dgl_adapter
-from models.dgl.handles import block_handle
+from models.dgl.conv import block_handle
 from models.facts import GraphFacts
 from models.gnn.gat import GatConv
 from models.gnn.gatv2 import Gatv2Conv
@@ -137,14 +137,14 @@ def edge_by_edge_gin(conv: GinConv, block: Block, x: Tensor) -> Tensor:
 
 def dense_relational(conv: RelationalConv, block: Block, x: Tensor) -> Tensor:
     y = x[: block.num_dst] @ conv.own.weight.T + conv.own.bias
-    maps = conv.maps if conv.coefficients is None else torch.einsum("rb,bio->rio", conv.coefficients, conv.maps)
-    for relation in range(conv.num_relations):
+    maps = conv.maps if conv.coefficients is None else torch.tensordot(conv.coefficients, conv.maps, 1)
+    for relation, matrix in enumerate(maps):
         chosen = block.edge_type == relation
         assert isinstance(chosen, Tensor)
         a = torch.zeros(block.num_dst, block.num_src, dtype=torch.float64)
         ends = (destinations(block)[chosen], block.indices[chosen])
         a = a.index_put(ends, torch.ones(1, dtype=torch.float64), accumulate=True)
-        y = y + a @ x / a.sum(1, keepdim=True).clamp(min=1) @ maps[relation]
+        y = y + a @ x / a.sum(1, keepdim=True).clamp(min=1) @ matrix
     return y
 
 
@@ -241,7 +241,7 @@ CASES: dict[str, tuple[Callable[[int, int], nn.Module], Callable[..., Tensor]]] 
     "gcn-edges": (lambda i, o: GcnConv(i, o, EDGE_FACTS), dense_gcn),
     "gat-edges": (gat_conv(GatConv, EDGE_FACTS), edge_by_edge_attention),
     "gat-bonds": (gat_conv(GatConv, BOND_FACTS, output="mean", self_loops=False), edge_by_edge_attention),
-    "gatv2-edges": (gat_conv(Gatv2Conv, EDGE_FACTS, output="mean", share_weights=True), edge_by_edge_attention),
+    "gatv2-edges": (gat_conv(Gatv2Conv, EDGE_FACTS, output="mean"), edge_by_edge_attention),
     "gatv2-bonds": (gat_conv(Gatv2Conv, BOND_FACTS), edge_by_edge_attention),
     "rgcn": (lambda i, o: RelationalConv(i, o, 3, None), dense_relational),
     "rgcn-bases": (lambda i, o: RelationalConv(i, o, 3, 2), dense_relational),
@@ -251,7 +251,7 @@ CASES: dict[str, tuple[Callable[[int, int], nn.Module], Callable[..., Tensor]]] 
     "gat": (gat_conv(GatConv), dense_attention),
     "gat-mean": (gat_conv(GatConv, output="mean", self_loops=False), dense_attention),
     "gatv2": (gat_conv(Gatv2Conv), dense_attention),
-    "gatv2-shared": (gat_conv(Gatv2Conv, output="mean", share_weights=True), dense_attention),
+    "gatv2-mean": (gat_conv(Gatv2Conv, output="mean"), dense_attention),
     "gen-softmax": (gen_conv(True, beta=0.7, learn_aggregator=True), edge_by_edge_gen),
     "gen-softmax-plain": (gen_conv(False), edge_by_edge_gen),
     "gen-mean": (gen_conv(True, aggregator="mean", mlp_layers=2), edge_by_edge_gen),

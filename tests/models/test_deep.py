@@ -195,7 +195,6 @@ def test_virtual_nodes_join_res_blocks_as_published() -> None:
         ({"reversible": True, "groups": 3}, "groups=3 does not divide hidden_dim=8"),
         ({"reversible": True, "block": "res"}, "model.reversible works with model.block=res. only"),
         ({"reversible": True, "checkpoint": True}, "model.checkpoint=false only"),
-        ({"reversible": True, "jumping": "cat"}, "model.jumping=none only"),
         ({"virtual_node": True}, "model.virtual_node is for graph tasks and this is a node task"),
         ({"virtual_node": True, "task": "link"}, "model.virtual_node is for graph tasks and this is a link task"),
         (

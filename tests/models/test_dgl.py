@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from configs.errors import RecipeError
 from configs.registry import MODELS
 from models.base import GraphModel
-from models.block import Batch
+from models.block import Batch, Block, Inputs
 from models.dgl.adapter import convolution_options, load_dgl
 from models.dgl.convolutions import CONVOLUTIONS, REFUSED, find_convolution
 from models.facts import GraphFacts
@@ -194,8 +194,6 @@ def test_it_is_what_dgl_computes(tmp_path: Path) -> None:
 
 
 def test_nodes_without_edges_are_no_mistake(tmp_path: Path) -> None:
-    from models.block import Block, Inputs
-
     for conv in sorted(CONVOLUTIONS):
         model, _ = build(rich_graph(tmp_path / conv, "node"), conv)
         block = Block(torch.zeros(6, dtype=torch.int64), torch.zeros(0, dtype=torch.int32), 5)
@@ -208,8 +206,6 @@ def test_nodes_without_edges_are_no_mistake(tmp_path: Path) -> None:
 
 
 def test_weighted_convolutions_stand_a_graph_without_edges(tmp_path: Path) -> None:
-    from models.block import Block, Inputs
-
     for conv in sorted(name for name, spec in CONVOLUTIONS.items() if spec.takes_weights):
         model, _ = build(rich_graph(tmp_path / conv, "node"), conv, edge_weights=True)
         block = Block(torch.zeros(4, dtype=torch.int64), torch.zeros(0, dtype=torch.int32), 3, weight=torch.zeros(0))
@@ -220,8 +216,6 @@ def test_weighted_convolutions_stand_a_graph_without_edges(tmp_path: Path) -> No
 
 def test_a_graph_without_edges_is_what_it_is_among_others(tmp_path: Path) -> None:
     """Its vectors do not depend on the batch: a molecule of one atom may be asked about alone."""
-    from models.block import Block, Inputs
-
     for conv in sorted(CONVOLUTIONS):
         model, _ = build(rich_graph(tmp_path / conv, "graph"), conv)
         feat, kinds, found = torch.randn(4, 8), torch.tensor([0, 1, 0, 1]), []
@@ -242,8 +236,6 @@ def test_a_graph_without_edges_is_what_it_is_among_others(tmp_path: Path) -> Non
 @pytest.mark.parametrize(("conv", "options"), [("EdgeConv", {"batch_norm": True}), ("GatedGCNConv", {})])
 def test_a_batch_of_a_single_node_trains(tmp_path: Path, conv: str, options: dict[str, Any]) -> None:
     """A batch norm of a convolution's own has no spread to go by."""
-    from models.block import Block, Inputs
-
     model, _ = build(rich_graph(tmp_path, "node"), conv, norm="none", options=options)
     block = Block(torch.tensor([0, 1]), torch.zeros(1, dtype=torch.int32), 1)
     block.edge_feat = torch.ones(1, 2)
@@ -254,8 +246,6 @@ def test_a_batch_of_a_single_node_trains(tmp_path: Path, conv: str, options: dic
 
 def test_positions_that_are_one_leave_gradients_finite(tmp_path: Path) -> None:
     """A loop has no length, and the root of that no gradient: all parameters would become NaN."""
-    from models.block import Block, Inputs
-
     model, _ = build(rich_graph(tmp_path, "node"), "EGNNConv", num_layers=3)
     block = Block(torch.tensor([0, 3, 5, 6]), torch.tensor([0, 1, 2, 1, 0, 1], dtype=torch.int32), 3)
     block.edge_feat = torch.ones(6, 2)
@@ -269,8 +259,6 @@ def test_positions_that_are_one_leave_gradients_finite(tmp_path: Path) -> None:
 
 def test_part_of_a_directed_graph_has_out_degrees_of_its_own(tmp_path: Path) -> None:
     """Drawn subgraphs, and the parts of ranks, bring in-degrees of the whole graph: these are no out-degrees."""
-    from models.block import Block
-
     model, _ = build(rich_graph(tmp_path, "node"), "GraphConv", num_layers=1, head="none", options={"norm": "both"})
     ends = torch.tensor([0, 0, 1, 4]), torch.tensor([0, 0, 1, 1], dtype=torch.int32)
     part, alone = Block(*ends, 3, degree=torch.tensor([2.0, 5.0, 3.0])), Block(*ends, 3)
@@ -314,7 +302,7 @@ def test_a_recipe_is_told_what_is_wrong(given: dict[str, Any], message: str) -> 
         ({"conv": "NNConv"}, replace(FACTS, edge_feature_dim=0), "reads edge features and the graph has none"),
         ({"conv": "AtomicConv"}, replace(FACTS, edge_feature_dim=0), "reads the edges' lengths"),
         ({"conv": "EGNNConv", "coordinates": 9}, FACTS, "the last 9 feature columns, and there are 8"),
-        ({"conv": "GCN2Conv", "jumping": "cat"}, FACTS, "jumping cannot be used with model.conv=GCN2Conv"),
+        ({"conv": "GCN2Conv", "norm_first": True}, FACTS, "norm_first cannot be used with model.conv=GCN2Conv"),
         ({"edge_weights": True, "conv": "GATv2Conv"}, FACTS, "edge_weights does nothing"),
         ({"conv": "AtomicConv", "options": {"rbf_kernel_means": ("a",)}}, FACTS, "AtomicConv refuses .*ValueError"),
         ({"conv": "PNAConv", "options": {"aggregators": ()}}, FACTS, "=PNAConv with .*'aggregators': .*non-empty list"),

@@ -7,8 +7,7 @@ import torch
 
 from models.block import Block, Inputs
 from models.facts import GraphFacts
-from models.layers.encoders import CategoryEmbedding, EdgeEncoder, NodeEncoder
-from models.layers.node_types import TypedLinear
+from models.layers.encoders import CategoryEmbedding, EdgeEncoder, NodeEncoder, TypedLinear
 from models.layers.output_heads import LinkHead
 from models.losses import LOSSES
 

@@ -63,8 +63,7 @@ MAKE = {"node": node_graph, "link": link_graph, "graph": molecule_graph}
 
 LAYERED: list[dict[str, object]] = [
     {},
-    {"norm": "layer", "residual": True, "jumping": "max"},
-    {"jumping": "cat"},
+    {"norm": "layer", "residual": True},
     {"norm_first": True, "feed_forward": 1},
 ]
 
@@ -101,7 +100,7 @@ def test_every_model_predicts_alike_whole_and_layer_by_layer(
     ("name", "options"),
     [
         ("gcn", {"head": "none"}),
-        ("deepgcn", {"block": "res", "jumping": "cat"}),
+        ("deepgcn", {"block": "res"}),
         ("deepgcn", {"reversible": True}),
     ],
 )

@@ -11,9 +11,9 @@ import torch
 
 from configs.training import TrainConfig
 from models.block import Batch, Block
-from models.gnn.rgcn import by_relation, relation_shares
+from models.gnn.rgcn import by_relation
 from models.kernels.sparse.adjacency import transpose_by_sorting
-from models.layers.node_types import TypedLinear
+from models.layers.encoders import TypedLinear
 from models.losses import LOSSES
 from tasks.train.gradients.steps import Optimization
 from tasks.train.strategies.base import Ranks
@@ -79,10 +79,8 @@ def test_types_that_were_counted_are_not_counted_again() -> None:
     x = torch.randn(80, 5, dtype=torch.float64)
     with Waiting() as waiting:
         relations = by_relation(counted, 5)
-        shares = relation_shares(counted, 5)
         mapped = layer(x, types, counted.edge_type_counts)
     assert waiting.found == []
-    assert torch.equal(relation_shares(plain, 5), shares)
     with Waiting() as waiting:
         found = by_relation(plain, 5)
         assert torch.equal(layer(x, types), mapped)
@@ -93,8 +91,6 @@ def test_types_that_were_counted_are_not_counted_again() -> None:
         assert torch.equal(one.indices, other.indices)
         assert torch.equal(one.indices, adj.indices[types == number])
         assert torch.equal(one.degrees(), torch.bincount(targets[types == number], minlength=12))
-        own = types == number
-        assert torch.equal(shares[own], one.degrees()[targets[own]].float().reciprocal())
 
 
 def test_clipping_does_not_wait(tmp_path: Path) -> None:

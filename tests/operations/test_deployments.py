@@ -100,7 +100,6 @@ def checked(installation: Installation) -> Installation:
     [
         ("train.epochs=0", ["train.epochs", "greater than or equal to 1"]),
         ("train.epoch=3", ["unknown key 'epoch'", "did you mean 'epochs'"]),
-        ("train.seed=3", ["it is seed at the recipe's top level"]),
         ("snapshot=yesterday", ["yesterday", "2023-06"]),
         ("only=trian", ["trian"]),
         ("trian=3", ["no parameter 'trian'", "did you mean 'train'"]),

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
-import stat
 import subprocess
 import sys
 import time
@@ -20,7 +18,7 @@ from configs.errors import RecipeError
 from flows.services import supervisor
 from flows.services.postgres import check_database
 from flows.services.settings import ServiceSettings, log_path
-from flows.services.state import ServiceState, born, is_same, listens
+from flows.services.state import ServiceState, born, is_same
 from tasks.storage.home import Home
 from tests.flows.conftest import command, environment, graphmill
 from tests.operations.conftest import Installation
@@ -68,12 +66,6 @@ def test_a_killed_service_comes_back(installation: Installation) -> None:
 
     installation.wait(again)
     assert installation.json("status")["services"]["mlflow"]["restarts"] == before["restarts"] + 1
-
-
-def test_secrets_are_for_the_owner_only(installation: Installation) -> None:
-    folder = installation.home / "services"
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert stat.S_IMODE((folder / "settings.json").stat().st_mode) == 0o600
 
 
 def test_what_reads_within_a_write_does_not_wait_for_itself(installation: Installation) -> None:
@@ -138,31 +130,6 @@ def test_what_cannot_be_is_refused(tmp_path: Path, options: list[str], words: li
     for word in words:
         assert word in done.stderr
     assert not (tmp_path / "home" / "services" / "state.json").exists()
-
-
-def test_a_named_port_that_is_taken_is_refused(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        done = graphmill(tmp_path / "home", "up", "--prefect-port", port)
-    assert done.returncode == 2
-    assert f"--prefect-port {port}" in done.stderr
-
-
-def test_a_server_is_told_from_one_of_another_process() -> None:
-    waiting = (
-        "import socket, time; listener = socket.create_server(('127.0.0.1', 0)); "
-        "print(listener.getsockname()[1], flush=True); time.sleep(60)"
-    )
-    with subprocess.Popen([sys.executable, "-c", waiting], stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout is not None
-        port = int(other.stdout.readline())
-        with socket.create_server(("127.0.0.1", 0)) as own:
-            mine = own.getsockname()[1]
-            assert listens(other.pid, port)
-            assert not listens(other.pid, mine)
-            assert listens(os.getpid(), port), "servers may be children"
-        other.kill()
-    assert not listens(other.pid, port)
 
 
 def test_a_process_is_known_by_the_boot_and_its_tick() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -9,8 +11,8 @@ import scipy.sparse as sp
 from tasks.components.renumbering import permute_rows
 from tasks.partition.base import Parts
 from tasks.partition.kernels.clustering import number_clusters
-from tasks.partition.kernels.quality import count_cut, cut_matrix
-from tasks.partition.kernels.refinement import rebalance, weighted_cut
+from tasks.partition.kernels.quality import count_cut, cut_matrix, weighted_cut
+from tasks.partition.kernels.refinement import rebalance
 from tasks.partition.kernels.reorder import order_by_part
 from tasks.partition.kernels.undirected import is_simple, unite_rows
 from tasks.partition.levels import Limits, coarsen, finest_level
@@ -78,12 +80,12 @@ def test_clusters_are_numbered_by_their_first_node() -> None:
     assert len(np.unique(np.stack([before, label]), axis=1).T) == count
 
 
-def test_clusters_keep_to_their_limits() -> None:
+def test_clusters_keep_to_their_limits(tmp_path: Path) -> None:
     rng = np.random.default_rng(2)
     csr = csr_of(*rng.integers(0, 3000, (2, 9000)), 3100)
     level = finest_level(csr, rng.permutation(3100)[:400])
     limits = Limits(num_parts=4, cap=800, train_cap=110, cluster_cap=20, cluster_train_cap=3)
-    label, coarse = coarsen(level, limits, seed=1, threads=1, scratch=None)
+    label, coarse = coarsen(level, limits, seed=1, threads=1, scratch=tmp_path)
     assert coarse.weight.max() <= 20 + 16
     assert coarse.train.max() <= 3 + 16
     assert coarse.train.sum() == 400

@@ -7,17 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from pydantic import ValidationError
 
 from configs.registry import PARTITIONERS
 from tasks.partition import metis
-from tasks.partition.auto import chosen_name
 from tasks.partition.base import Csr, PartitionContext, Partitioner
 from tasks.partition.configs import METIS_MAX_EDGES
 from tasks.partition.kernels.quality import count_cut
+from tasks.partition.simple import chosen_name
 from tests.support import planted_edges
 
-NAMES = [name for name in PARTITIONERS.names() if name != "none"]
+NAMES = PARTITIONERS.names()
 
 
 def make(name: str, **options: Any) -> Partitioner:
@@ -101,14 +100,6 @@ def test_training_nodes_are_balanced(name: str) -> None:
     train = np.bincount(part[train_idx], minlength=6)
     assert train.max() <= np.ceil(1.03 * 900 / 6) + 2
     assert np.bincount(part).max() <= np.ceil(1.03 * 9000 / 6) + 2
-
-
-def test_none_makes_one_part() -> None:
-    with pytest.raises(ValidationError, match="cannot balance training nodes; take coarsened or metis"):
-        PARTITIONERS.config({"name": "none", "balance_train": True})
-    assert make("none").config.num_parts == 1
-    with pytest.raises(ValidationError, match="makes one part, not 3; take auto"):
-        PARTITIONERS.config({"name": "none", "num_parts": 3})
 
 
 def test_auto_goes_by_size() -> None:

@@ -15,8 +15,7 @@ from tasks.partition.base import Csr, Parts, WeightedCsr
 from tasks.partition.kernels.moves import move_all
 from tasks.partition.kernels.quality import count_cut
 from tasks.partition.kernels.range_clusters import RANGES_PER_WAVE, RangeRows, choose_clusters
-from tasks.partition.levels import Level, Limits, coarsen, finest_level
-from tasks.partition.waves import cluster_by_ranges
+from tasks.partition.levels import Level, Limits, cluster_by_ranges, coarsen, finest_level
 from tests.partition.test_partitioners import csr_of, grid, make, planted
 
 

@@ -16,7 +16,7 @@ from tasks.publish.tracking.registered import find_version
 from tasks.publish.tracking.registry import open_tracker
 from tasks.publish.tracking.version_tags import ModelVersion
 from tasks.storage.home import Home
-from tasks.storage.manifests import PublishManifest
+from tasks.storage.outcomes import PublishManifest
 from tests.publish.line import Line, customers, in_this_process, write_customers
 
 

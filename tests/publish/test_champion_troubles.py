@@ -25,7 +25,7 @@ from tasks.stage import Parent, StageContext
 from tasks.storage.artifacts import file_digest
 from tasks.storage.home import Home
 from tasks.storage.home_files.caching import PickleCache
-from tasks.storage.manifests import EvalReport
+from tasks.storage.outcomes import EvalReport
 from tests.models.test_contract import EXAMPLE
 from tests.publish.line import Line, customers, write_customers
 from tests.publish.test_stage import finished_run

@@ -23,7 +23,8 @@ from tasks.publish.report.parts import Publication, ReportedRun, Section
 from tasks.publish.report.sections import costs, data, training
 from tasks.stage import Parent
 from tasks.storage.home import Home
-from tasks.storage.manifests import DatasetManifest, EdgeType, EvalReport, GateRecord, NodeType, RunResult
+from tasks.storage.manifests import DatasetManifest, EdgeType, NodeType
+from tasks.storage.outcomes import EvalReport, GateRecord, RunResult
 from tests.browser import CHROMIUM, needs_chromium
 from tests.publish.line import Line, customers
 from tests.support import COMMON, as_partition, link_graph, node_graph

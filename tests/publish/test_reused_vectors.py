@@ -34,7 +34,7 @@ from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
 from tasks.storage.home_files.caching import PickleCache
 from tasks.storage.ids import IdMap
-from tasks.storage.manifests import VECTORS, VectorsManifest
+from tasks.storage.outcomes import VECTORS, VectorsManifest
 from tests.publish.line import Line, in_this_process
 
 N, DIM = 60, 6

@@ -27,7 +27,7 @@ from tasks.publish.stage import STAGE
 from tasks.publish.tracking.mlflow_store import Tracker
 from tasks.stage import Parent, run_stage
 from tasks.storage.home import Home
-from tasks.storage.manifests import EvalReport, PublishManifest
+from tasks.storage.outcomes import EvalReport, PublishManifest
 from tests.finished import dataset, trained
 from tests.support import COMMON, as_partition, node_graph
 

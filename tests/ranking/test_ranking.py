@@ -165,18 +165,19 @@ def test_no_queries() -> None:
     assert numbers(none) == [[], [], []]
 
 
-def test_tables_of_files_and_of_other_precisions(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["mapped", "bfloat16", "float64 by columns"])
+def test_tables_of_files_and_of_other_precisions(tmp_path: Path, form: str) -> None:
     case = Case("l1", False, 11, 120, 6)
+    np.save(tmp_path / "rows.npy", case.rows)
+    tables = {
+        "mapped": lambda: np.load(tmp_path / "rows.npy", mmap_mode="r"),
+        "bfloat16": lambda: torch.from_numpy(case.rows).bfloat16(),
+        "float64 by columns": lambda: np.asfortranarray(case.rows, np.float64),
+    }
+    entities = TableBlocks(tables[form](), block_bytes=4 * 6 * 50)
+    assert [first for first, _ in entities] == [0, 50, 100]
     wanted = references.ranks(case.scores, case.truth, None, None)
-    np.save(tmp_path / "rows.npy", case.rows[:50])
-    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
-    tables = mapped, torch.from_numpy(case.rows[50:90]).bfloat16(), np.asfortranarray(case.rows[90:], np.float64)
-    entities = TableBlocks(*tables, block_bytes=4 * 6 * 16)
-    assert [first for first, _ in entities] == [0, 16, 32, 48, 50, 66, 82, 90, 106]
     assert numbers(rank_queries(case.queries, case.truth, entities)) == wanted
-
-
-# ------------------------------------------------------------------ refusals
 
 
 @pytest.mark.parametrize("kind", ["dot", "l1", "l2", "complex"])
@@ -203,69 +204,3 @@ def test_scores_that_are_not_finite_are_refused(kind: Any, value: float) -> None
     counted[77] = False
     assert rank_queries(queries, truth, TableBlocks(rows), None, counted).candidates.tolist() == [98] * 9
     assert (top_entities(queries, TableBlocks(rows), 99, None, counted)[0] != 77).all()
-
-
-def test_queries_that_do_not_fit() -> None:
-    with pytest.raises(ValueError, match="unknown similarity 'cosine'; known: dot, l1, l2, complex"):
-        Queries("cosine", torch.zeros(2, 4))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="complex ones two halves"):
-        Queries("complex", torch.zeros(2, 5))
-    for kind, shape in (("dot", (2, 4)), ("complex", (2, 4)), ("l1", (2, 3)), ("l2", (1, 4))):
-        with pytest.raises(ValueError, match="of l1 and l2 may have a scale"):
-            Queries(kind, torch.zeros(2, 4), torch.ones(shape))  # type: ignore[arg-type]
-
-
-class Wrong:
-    """Blocks as given."""
-
-    width = 4
-
-    def __init__(self, num_entities: int, *parts: tuple[int, Any]) -> None:
-        self.num_entities, self.parts = num_entities, parts
-
-    def __iter__(self) -> Iterator[tuple[int, Any]]:
-        return iter(self.parts)
-
-
-def test_arguments_that_do_not_fit() -> None:
-    queries, truth = Queries("dot", torch.zeros(2, 4)), np.array([0, 4])
-    rows = np.zeros((5, 4), np.float32)
-    entities = TableBlocks(rows)
-
-    def rank(known: Known | None = None, counted: Any = None, truth: Any = truth, entities: Any = entities) -> None:
-        rank_queries(queries, truth, entities, known, counted)
-
-    rank(Known.none(2))
-    with pytest.raises(ValueError, match="those of 3 queries, not of 2"):
-        rank(Known.none(3))
-    low, high, base = np.array([0, 1]), np.array([1, 3]), np.array([0, 10], np.uint64)
-    rank(Known(low, high, base, np.array([4, 10, 14], np.uint64)))
-    for wrong in ([4, 14, 10], [4, 10, 15], [5, 10, 14], [4, 9, 14]):
-        with pytest.raises(ValueError, match="ascend, from 0 to below 5"):
-            rank(Known(low, high, base, np.array(wrong, np.uint64)))
-    for bounds in ((low - 1, high), (low, high + 1), (high, low)):
-        with pytest.raises(ValueError, match="ascend, from 0 to below 5"):
-            rank(Known(*bounds, base, np.array([4, 10, 14], np.uint64)))
-    for counted in (np.ones(4, np.bool_), np.ones(5, np.int8)):
-        with pytest.raises(ValueError, match="`counted` is bool"):
-            rank(counted=counted)
-    for wrong in (np.array([0, 5]), np.array([-1, 0]), np.array([0])):
-        with pytest.raises(ValueError, match="true entities"):
-            rank(truth=wrong)
-    with pytest.raises(ValueError, match="k=0"):
-        top_entities(queries, entities, 0)
-    with pytest.raises(ValueError, match="lists of candidates"):
-        rank_candidates(queries, truth, np.zeros((3, 2), np.int64), lambda chosen: rows[chosen])
-    with pytest.raises(ValueError, match="lists of candidates"):
-        rank_candidates(queries, truth, np.full((2, 2), -1), lambda chosen: rows[chosen])
-    for blocks, match in (
-        (Wrong(5, (0, rows[:, :3])), "as the queries are"),
-        (Wrong(5, (0, rows.astype(np.float64))), "as the queries are"),
-        (Wrong(5, (0, rows[:2]), (3, rows[3:])), "after 2 entities came entity 3"),
-        (Wrong(5, (0, rows[:3])), "3 entities were given in blocks, not 5"),
-    ):
-        with pytest.raises(ValueError, match=match):
-            rank(entities=blocks)
-    for tables in ((), (rows, rows[:, :3]), (rows[0],)):
-        with pytest.raises(ValueError, match="rows of one width"):
-            TableBlocks(*tables)

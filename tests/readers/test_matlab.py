@@ -42,9 +42,8 @@ def read(folder: Path, content: bytes, name: str = "a") -> list[list[float]]:
     return found
 
 
-def whole(order: str = "<") -> bytes:
-    parts = [numbers(INT32, ROWS, order), numbers(INT32, STARTS, order), numbers(DOUBLE, VALUES, order)]
-    return variable("a", SPARSE, (3, 3), *parts, order=order)
+def whole() -> bytes:
+    return sparse("a", (3, 3), ROWS, STARTS, VALUES)
 
 
 def short(text: bytes) -> bytes:
@@ -55,12 +54,9 @@ def short(text: bytes) -> bytes:
 FORMS = {
     "as MATLAB writes it": mat_file(whole()),
     "compressed": mat_file(packed(whole())),
-    "of a machine with the other order of bytes": mat_file(whole(">"), order=">"),
     "after another variable": mat_file(variable("b", 3, (1, 1), b"whatever"), whole()),
     "after one of a newer kind, without a shape": mat_file(element(MATRIX, numbers(6, [17, 0]) + short(b"x")), whole()),
-    "with a short name in its tag": mat_file(
-        element(MATRIX, whole()[8:40] + short(b"a") + whole()[56:]),
-    ),
+    "with a short name in its tag": mat_file(element(MATRIX, whole()[8:40] + short(b"a") + whole()[56:])),
     "with room for more numbers": mat_file(sparse("a", (3, 3), [*ROWS, 77], STARTS, [*VALUES, 0])),
     "dense": mat_file(variable("a", FULL, (3, 3), numbers(DOUBLE, np.array(EXPECTED).T.ravel().tolist()))),
     "dense, as bytes": mat_file(variable("a", FULL, (3, 3), numbers(INT8, np.array(EXPECTED).T.ravel().tolist()))),
@@ -111,7 +107,6 @@ MISTAKES: list[tuple[str, bytes, str]] = [
     ("flags of another kind", spoilt(8, 1), r"g.mat: is damaged: a shape or indices of int8"),
     ("an element of the file of another kind", spoilt(0, 1), "element of kind 1 at byte 128"),
     ("4 GB of a variable", spoilt(4, 2**32 - 8), "it is cut off: 4,294,967,424 bytes are announced"),
-    ("two of a name", mat_file(whole(), whole()), "has two variables 'a'; keep one"),
     ("a compressed element of another kind", mat_file(packed(element(INT8, b"12345678"))), "a compressed element of kind 1"),
     ("compressed twice", mat_file(packed(packed(whole()))), "a compressed element of kind 15"),
     ("compressed, shorter than announced", mat_file(packed(whole()[:-8])), r"\[a\].* bytes are announced, there are \d+; fetch"),
@@ -123,7 +118,8 @@ MISTAKES: list[tuple[str, bytes, str]] = [
     ("a cell array", mat_file(variable("a", 1, (1, 1), whole() * 3)), r"\[a\].* is a cell array and no matrix of numbers; name another variable by"),
     ("an object of a newer kind", mat_file(element(MATRIX, numbers(6, [17, 0]) + short(b"a"))), r"\[a\].* is an object and no matrix"),
     ("of MATLAB 7.3", b"MATLAB 7.0".ljust(124) + b"\0\2IM" + bytes(400), r"is of MATLAB 7.3 \(HDF5\); save it with -v7"),
-    ("of MATLAB 4", struct.pack("<5i", 0, 3, 1, 0, 2) + b"a\0" + bytes(24), "is no MATLAB file of version 5 to 7; save it with -v7"),
+    ("of a machine with the other order of bytes", b"MATLAB 5.0".ljust(124) + b"\1\0MI", "is no MATLAB file"),
+    ("of MATLAB 4", struct.pack("<5i", 0, 3, 1, 0, 2) + b"a\0" + bytes(24), "is no MATLAB file of version 5 to 7 of a usual machine; save it with -v7"),
 ]  # fmt: skip
 
 
@@ -188,8 +184,3 @@ def test_entries_of_a_dense_matrix_are_counted_before_they_are_made(
     monkeypatch.setattr(limits, "available_bytes", lambda: 32 << 20)
     with pytest.raises(DataError, match=r"\[a\].* takes 0.1 GB of memory"):
         read_matrices(tmp_path / "g.mat", ["a"])
-
-
-def test_more_variables_than_anyone_has(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="more than 10,000 variables"):
-        read(tmp_path, mat_file(*[variable("b", FULL, (1, 1))] * 10_001))

@@ -96,9 +96,9 @@ def test_what_is_no_archive(tmp_path: Path) -> None:
     whole = path.read_bytes()
     with pytest.raises(DataError, match=r"has no array 'c'.*it has a, b"):
         NpyFile(path, "c").read()
-    for content, words in ((b"hello", "is not a NumPy archive"), (whole[:-40], "is damaged"), (b"PK", "is damaged")):
+    for content in (b"hello", whole[:-40], b"PK"):
         path.write_bytes(content)
-        with pytest.raises(DataError, match=rf"x\.npz: {words}"):
+        with pytest.raises(DataError, match=r"x\.npz: is damaged, or no NumPy archive"):
             member_names(path)
 
 

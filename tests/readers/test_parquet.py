@@ -89,21 +89,6 @@ def test_a_row_longer_than_a_row_can_be(tmp_path: Path) -> None:
             read(path, name)
 
 
-def test_repeated_texts_are_decoded_in_portions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A text that is stored once and stands in each row would take its length times the rows."""
-    monkeypatch.setattr(parquet, "BATCH_BYTES", 1 << 20)
-    monkeypatch.setattr(parquet, "_MAX_DECODED_BYTES", 1 << 24)
-    path = tmp_path / "x.parquet"
-    texts = ["a", "b" * 50_000, None, "c"] * 500
-    pq.write_table(pa.table({"a": texts, "row": np.arange(2000)}), path, row_group_size=700)
-    batches = list(TableFiles((str(path),)).batches(["a", "row"]))
-    assert max(batch.data.nbytes for batch in batches) < 2 << 20
-    assert [batch.first_row for batch in batches] == np.cumsum([0, *(b.data.num_rows for b in batches)])[:-1].tolist()
-    table = pa.Table.from_batches([batch.data for batch in batches])
-    assert table.column("a").to_pylist() == texts
-    assert table.column("row").to_pylist() == list(range(2000))
-
-
 def test_wide_rows_come_in_small_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "BATCH_BYTES", 1 << 16)
     path = tmp_path / "x.parquet"
@@ -167,12 +152,3 @@ def test_vectors_of_other_programs(tmp_path: Path) -> None:
     path.write_bytes(b"PAR1" + b"x" * 30)
     with pytest.raises(DataError, match=r"v\.parquet: is "):
         list(nearest(path, ["a"], 1))
-
-
-def test_rows_that_refer_to_values_that_are_not_there(tmp_path: Path) -> None:
-    """Arrow decodes such a damaged file without a word."""
-    for values in (["a"], []):
-        indices = pa.array([0, 1, None], pa.int32())
-        texts = pa.DictionaryArray.from_arrays(indices, pa.array(values, pa.string()), safe=False)
-        with pytest.raises(DataError, match=r"x\.parquet \(column t\): is damaged: a row refers to a value"):
-            list(parquet._bounded(tmp_path / "x.parquet", pa.RecordBatch.from_arrays([texts], names=["t"])))

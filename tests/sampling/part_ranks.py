@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from models.block import Batch, Block, Inputs
-from tasks.sampling.neighborhoods.in_edges import Method, Seeds
+from tasks.sampling.neighborhoods.in_edges import Seeds
 from tasks.sampling.parts.exchange import Exchange
 from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.parts.neighborhoods import PartNeighborhoods
@@ -25,7 +25,6 @@ from tasks.train.strategies.base import Ranks
 from tests.loaders import make_loader
 from tests.train.two_processes import end
 
-METHODS: tuple[Method, ...] = ("uniform", "replace", "weighted", "labor")
 FANOUTS = ((3,), (4, 2), (-1, 2, -1), (70, 3))
 NODES = ("feat", "feat_cat", "node_type")
 EDGES = ("edge_feat", "edge_feat_cat", "edge_weight", "edge_type")
@@ -71,14 +70,11 @@ def neighborhoods_are_equal(store: GraphStore, part: PartGraph, rank: int) -> No
         (("feat",), ("edge_weight",), False),
         (("feat_cat",), ("edge_type",), False),
     ]
-    for method, fanouts, (nodes, edges, fused) in itertools.product(METHODS, FANOUTS, kinds):
-        if method != "uniform" and min(fanouts) < 0:
-            continue
+    for fanouts, (nodes, edges, fused) in itertools.product(FANOUTS, kinds):
         for dtype in (torch.float32, torch.bfloat16):
             whole, own = (source(graph, nodes=nodes, edges=edges, dtype=dtype) for graph in (store, part))
-            options: dict[str, Any] = {"sampler": method}
-            one = Neighborhoods(store, whole, fanouts, **options, first_hop="fused" if fused else "sampled")
-            many = PartNeighborhoods(part, own, fanouts, **options, fused=fused)
+            one = Neighborhoods(store, whole, fanouts, first_hop="fused" if fused else "sampled")
+            many = PartNeighborhoods(part, own, fanouts, fused=fused)
             for count in (1, 3):
                 asked = batches(rank, count, store.manifest.num_nodes)
                 same(
@@ -92,14 +88,12 @@ def edge_batches_are_equal(store: GraphStore, part: PartGraph, shuffled: PartGra
     assert np.array_equal(part["train_edges"], own[(own[:, 1] >= part.own[0]) & (own[:, 1] < part.own[1])])
     rng = np.random.default_rng(rank)
     requests = [(rng.choice(200, size, replace=False), int(rng.integers(0, 1 << 62))) for size in (13, 1, 30)]
-    for negatives, (nodes, edges) in itertools.product(
-        ("uniform", "degree", "in_batch", "per_source"), (((), ()), (NODES, EDGES), (("feat",), ()))
-    ):
-        options: dict[str, Any] = {"negatives": negatives, "num_negatives": 2, "fanout": (-1, 4)}
+    cases: list[tuple[tuple[str, ...], tuple[str, ...]]] = [((), ()), (NODES, EDGES), (("feat",), ())]
+    for nodes, edges in cases:
         found = []
         for graph in (store, shuffled):
             features = source(graph, nodes=nodes, edges=edges, dtype=torch.float32)
-            found.append(list(make_loader("edge", graph, features, **options).batches(requests)))
+            found.append(list(make_loader("edge", graph, features, num_negatives=2, fanout=(-1, 4)).batches(requests)))
         same(*found)
 
 

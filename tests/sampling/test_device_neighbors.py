@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from configs.errors import RecipeError
 from tasks.arrays import Array
@@ -18,7 +13,6 @@ from tasks.sampling.neighborhoods.neighbors import NeighborSampler
 from tests.triton_device import DEVICE, MARKS_OF_TABLES
 
 pytestmark = MARKS_OF_TABLES
-ROOT = Path(__file__).parents[2]
 Csc = tuple[Array, Array]
 
 
@@ -33,13 +27,11 @@ def graph(num_nodes: int = 151, degree: float = 4.0, hubs: int = 3, dtype: Any =
     return indptr, np.concatenate(sources).astype(dtype)
 
 
-def assert_equal(csc: Csc, fanouts: tuple[int, ...], batches: list[Array], **options: Any) -> None:
+def assert_equal(csc: Csc, fanouts: tuple[int, ...], batches: list[Array], *, open_last: bool = False) -> None:
     """All batches, one after the other, on both sides."""
     from tasks.sampling.device.neighbors import DeviceSampler
 
-    open_last, replaces = options.pop("open_last", False), options.pop("replaces", False)
-    ours = DeviceSampler(*csc, fanouts, 23, DEVICE, replaces=replaces, positions=True, **options)
-    theirs = NeighborSampler(*csc, fanouts, method="replace" if replaces else "uniform")
+    ours, theirs = DeviceSampler(*csc, fanouts, 23, DEVICE), NeighborSampler(*csc, fanouts)
     for number, seeds in enumerate(batches):
         key = 2**62 + 1234567 * number
         nodes, layers = ours.sample(seeds, key, open_last=open_last)
@@ -48,7 +40,7 @@ def assert_equal(csc: Csc, fanouts: tuple[int, ...], batches: list[Array], **opt
         assert np.array_equal(nodes.cpu().numpy(), expected_nodes)
         assert len(layers) == len(expected)
         for layer, other in zip(layers, expected, strict=True):
-            for name in ("indptr", "indices", "positions", "degree"):
+            for name in ("indptr", "indices", "degree"):
                 found, wanted = getattr(layer, name).cpu().numpy(), getattr(other, name)
                 assert found.dtype == wanted.dtype, name
                 assert np.array_equal(found, wanted), name
@@ -59,11 +51,10 @@ def seeds(count: int, num_nodes: int = 151, seed: int = 0) -> Array:
 
 
 @pytest.mark.parametrize("open_last", [False, True])
-@pytest.mark.parametrize("replaces", [False, True])
 @pytest.mark.parametrize("fanouts", [(3,), (4, 3), (5, 1, 3), (17, 2)])
-def test_blocks(fanouts: tuple[int, ...], replaces: bool, open_last: bool) -> None:
+def test_blocks(fanouts: tuple[int, ...], open_last: bool) -> None:
     batches = [seeds(23), seeds(7, seed=1), np.arange(1, 4), np.array([5]), seeds(23, seed=2)]
-    assert_equal(graph(), fanouts, batches, open_last=open_last, replaces=replaces)
+    assert_equal(graph(), fanouts, batches, open_last=open_last)
 
 
 @pytest.mark.parametrize("fanout", [64, 65, 100])
@@ -92,35 +83,4 @@ def test_what_has_no_bound_is_refused() -> None:
     with pytest.raises(RecipeError, match=r"fan-out of -1 takes all.*give train\.loader\.fanout numbers"):
         DeviceSampler(*graph(), (3, -1), 23, DEVICE)
     with pytest.raises(RecipeError, match=r"a batch may reach 1\d,\d+,\d+,\d+ edges.*lower train\.loader\.batch_size"):
-        Room.of(10, (10_000, 10_000, 10), 10**12, 10**12, replaces=False)
-
-
-def test_padding_says_what_it_is() -> None:
-    """Behind what is used: bounds that do not rise, degrees 0, and sources beyond all numbers."""
-    from tasks.sampling.device.neighbors import DeviceSampler
-
-    sampler = DeviceSampler(*graph(), (4, 3), 23, DEVICE)
-    sample = sampler.new_sample()
-    for count in (20, 3):  # what the first one leaves does not show in the second
-        sampler.fill(sampler.order(seeds(count), 5).to(DEVICE), sample)
-    nodes = sample.sizes.tolist()
-    assert nodes[0] == 3
-    for hop, layer in enumerate(sample.layers):
-        total = int(layer.indptr[-1])
-        assert (layer.indptr[nodes[hop] :] == total).all()
-        assert layer.indices is not None
-        assert 0 < total < len(layer.indices)
-        assert (layer.indices[total:] == sampler.room.nodes[hop + 1]).all()
-        assert (layer.indices[:total] < nodes[hop + 1]).all()
-    assert not sample.degree[nodes[-1] :].any()
-    assert torch.equal(sampler.number, torch.full_like(sampler.number, 2**31 - 3))
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_the_compiler_takes_what_the_interpreter_runs() -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    command = [sys.executable, "-m", "tests.gpu.compile_kernels"]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == 130
+        Room.of(10, (10_000, 10_000, 10), 10**12, 10**12)

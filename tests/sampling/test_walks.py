@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numba import njit
 
 from tasks.arrays import Array
-from tasks.sampling.neighborhoods.members import SPAN, is_member
-from tasks.sampling.walks.biased_loops import _bit, _patient_step, coin_limits, signatures
+from tasks.sampling.walks.biased_loops import _patient_step, coin_limits
 from tasks.sampling.walks.pairs import expected_pairs, most_pairs, walk_pairs
 from tasks.sampling.walks.random_walks import Walks
 from tests.sampling.test_alias import expect_counts
@@ -133,7 +131,6 @@ def directed(known: int) -> Csr:
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("known", [10, 40, 300])
 def test_steps_of_second_order_over_directed_edges(p: float, q: float, weighted: bool, known: int) -> None:
-    """Whether signatures have few bits, many or all, and whatever edges lead back."""
     indptr, indices = directed(known)
     weight = np.random.default_rng(1).random(len(indices)).astype(np.float32) + np.float32(0.1)
     weight[1 : len(indices) : 2] *= 3
@@ -166,28 +163,11 @@ def test_biased_walks_do_not_depend_on_those_beside_them(options: dict[str, Any]
 
 
 def test_searches_that_find_nothing_count_as_refusals() -> None:
-    """Signatures have all bits, and no step is back or near: a walk without patience would not end."""
+    """No step is back or near: a walk without patience would not end."""
     circle = csr([(u, v) for u in range(600) for v in range((u + 1) % 3, 600, 3)], 600)
-    assert (signatures(*circle) == np.uint64(2**64 - 1)).all()
     steps = nodes(walk(circle, 2000, 21, p=1e9, q=1e9))
     assert ((steps[:, 1:] - steps[:, :-1]) % 3 == 1).all()
     expect_counts(np.bincount(steps[:, 20], minlength=600), np.full(600, 1 / 600))
-
-
-def test_signatures_have_the_bits_of_all_neighbours() -> None:
-    indptr, indices = random_csr(300, 8)
-    bits = np.array([_bit_of(v) for v in range(300)])
-    assert np.bincount(bits.astype(np.int64), minlength=64).min() > 0
-    for v, found in enumerate(signatures(indptr, indices).tolist()):
-        assert found == sum({1 << int(bits[y]) for y in indices[indptr[v] : indptr[v + 1]]})
-    walks = {p: Walks(indptr, indices, key=1, length=3, p=p) for p in (1.0, 2.0)}
-    assert walks[1.0].signatures is None
-    assert walks[2.0].signatures is not None
-
-
-@njit
-def _bit_of(node):  # type: ignore[no-untyped-def]
-    return _bit(node)
 
 
 def test_limits_of_coins() -> None:
@@ -288,20 +268,3 @@ def test_windows_of_their_own() -> None:
     assert (centres[-len(again[0]) :] == again[0]).all()
     assert (contexts[-len(again[1]) :] == again[1]).all()
     assert len(centres) == pytest.approx(4000 * expected_pairs(20, 4, forward=True, shrink=True), rel=0.01)
-
-
-@pytest.mark.parametrize("dtype", [np.int32, np.int64])
-@pytest.mark.parametrize("size", [1, SPAN - 1, SPAN, 3 * SPAN + 1, 1000])
-def test_members_of_a_list(dtype: Any, size: int) -> None:
-    """Neighbours of other nodes lie before and after a list and do not count."""
-    rng = np.random.default_rng(size)
-    array = np.sort(rng.integers(2 * size, size=size)).astype(dtype)
-    for _ in range(200):
-        low, high = sorted(rng.integers(size + 1, size=2).tolist())
-        number = int(rng.integers(-1, 2 * size + 1))
-        assert _is_member(array, low, high, number) == (number in array[low:high])
-
-
-@njit
-def _is_member(array, low, high, number):  # type: ignore[no-untyped-def]
-    return is_member(array, low, high, number)

@@ -63,7 +63,7 @@ def main(*jobs: str) -> None:
             expected, expected_records = trained(whole, ranks)
             found, records = trained(in_parts, ranks)
             assert records == expected_records, (whole, records, expected_records)
-            for name in found:  # rows of nodes lie in shards
+            for name in found:  # rows of nodes lie on several ranks
                 assert torch.equal(found[name], expected[name]), (whole, name)
     print("done", rank)
 

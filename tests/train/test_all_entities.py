@@ -103,7 +103,7 @@ def test_rows_move_by_the_gradient(tmp_path: Path, scorer: str, loader: Any, pen
     found, _ = case.stepper.train_chunks(range(CHUNK, CHUNK + 1), np.array([rate]))
     assert found == pytest.approx(float(loss_before.detach()), rel=1e-4)
     before = entities.detach() - rate * wanted[0]
-    if case.stepper.model.has_unit_entities(case.options):
+    if case.stepper.model.unit_entities:
         before = before / before.norm(dim=1, keepdim=True)
     torch.testing.assert_close(torch.from_numpy(case.table.read()), before, atol=2e-6, rtol=1e-4)
     moved = relations.detach() - rate * wanted[1]

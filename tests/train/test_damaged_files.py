@@ -12,8 +12,6 @@ import torch
 
 from configs.errors import IntegrityError, RecipeError
 from configs.load import build_recipe
-from models.kernels.tables.row_layout import UpdateRule
-from models.vectors.configs import Pairing
 from tasks.stage import Parent
 from tasks.storage.graph_store import GraphStore
 from tasks.train.families import family_of
@@ -23,16 +21,9 @@ from tasks.train.run import Bookkeeper, run
 from tasks.train.state import checkpoint
 from tasks.train.state.journal import Journal, Progress
 from tasks.train.strategies.base import Ranks
-from tasks.train.tables import block_files
-from tasks.train.tables.block_files import BlockFiles
-from tasks.train.tables.grid import Grid, TableSpec
 from tasks.train.tables.pair_engine import PairEngine
 from tests.support import as_partition, node_graph
 from tests.train.in_process import make_engine, make_job, own_settings, run_engine
-
-
-class StoppedError(Exception):
-    """Stands for a kill."""
 
 
 def table_job(tmp_path: Path, **train: Any) -> Job[Any]:
@@ -61,7 +52,7 @@ def flip(path: Path, byte: int) -> None:
 
 
 def test_a_block_that_was_damaged_after_the_last_pool_is_named(tmp_path: Path) -> None:
-    """All that is left to do then is to read its rows in pieces."""
+    """All that is left to do then is to make vectors of its rows."""
     job = table_job(tmp_path)
 
     with own_settings():
@@ -72,23 +63,6 @@ def test_a_block_that_was_damaged_after_the_last_pool_is_named(tmp_path: Path) -
         train(job)
     flip(file, 4003)
     train(job)
-
-
-def test_blocks_files_are_checked_a_little_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(block_files, "_CHECKED_BYTES", 37)
-    files = BlockFiles(tmp_path)
-    grid = Grid(
-        TableSpec([Pairing("first", 4, shared=True)], 100, 3, "float32", UpdateRule("adagrad"), 1), Ranks(), files
-    )
-    grid.load(("first.centres", block) for block in range(3))
-    saved = grid.save()
-    assert len(saved) == 3
-    for text, (version, checksum) in saved.items():
-        name, _, block = text.rpartition(".")
-        key = name, int(block)
-        files.check(key, version, grid.tables.block_bytes(key), checksum)
-        with pytest.raises(IntegrityError, match="was changed after it was written"):
-            files.check(key, version, grid.tables.block_bytes(key), checksum ^ 1)
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf, 1e30])
@@ -131,7 +105,7 @@ def test_a_checkpoint_with_a_flipped_bit_is_never_gone_on_from(tmp_path: Path, f
 
 
 @pytest.mark.parametrize("family", ["table", "gnn"])
-@pytest.mark.parametrize("key", ["progress", "model", "settings", "blocks", "optimizer", "rng"])
+@pytest.mark.parametrize("key", ["progress", "model", "settings", "blocks", "optimizer"])
 def test_a_checkpoint_without_its_parts_is_named(tmp_path: Path, family: str, key: str) -> None:
     """As one of another version may be, or one that somebody else made."""
     job = table_job(tmp_path) if family == "table" else gnn_job(tmp_path)

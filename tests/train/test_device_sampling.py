@@ -42,11 +42,11 @@ def assert_equal(found: Any, expected: Any, name: str = "batch") -> None:
         assert found == expected, name
 
 
-def both(made: Any, memory: int = 1 << 30) -> tuple[NeighborLoader, NeighborLoader]:
+def both(made: Any) -> tuple[NeighborLoader, NeighborLoader]:
     from tasks.train.loaders.on_device import move_sampling
 
     ours, theirs = made(), made()
-    move_sampling(ours, DEVICE, memory)
+    move_sampling(ours, DEVICE)
     return ours, theirs
 
 
@@ -59,19 +59,19 @@ def compare_batches(ours: NeighborLoader, theirs: NeighborLoader) -> None:
 @pytest.mark.parametrize("stored", ["float32", "float16"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("hop", ["fused", "sampled"])
-@pytest.mark.parametrize("sampler", ["uniform", "replace"])
-def test_batches(tmp_path: Path, sampler: str, hop: str, dtype: torch.dtype, stored: str) -> None:
+def test_batches(tmp_path: Path, hop: str, dtype: torch.dtype, stored: str) -> None:
     store = open_graph(tmp_path, features=stored)
-    options: dict[str, Any] = {"sampler": sampler, "dtype": dtype, "batch_size": 40}
+    options: dict[str, Any] = {"dtype": dtype, "batch_size": 40}
     compare_batches(*both(lambda: neighbor_loader(store, (4, 3, 2), hop, **options)))
 
 
-@pytest.mark.parametrize("memory", [4000, 0])
-def test_features_beyond_the_device(tmp_path: Path, memory: int) -> None:
-    store = open_graph(tmp_path)
-    ours, theirs = both(lambda: neighbor_loader(store, (4, 3), "fused", batch_size=40), memory)
-    assert "more in CPU memory" in ours.neighborhoods.describe()  # type: ignore[attr-defined]
-    compare_batches(ours, theirs)
+def test_what_has_no_room_there_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tasks.train.loaders import on_device
+
+    monkeypatch.setattr(on_device, "_SHARE", 1e-9)
+    loader = neighbor_loader(open_graph(tmp_path), (4, 3), "fused")
+    with pytest.raises(RecipeError, match=r"graph and features take .* GB.*set train\.sampling=cpu"):
+        on_device.move_sampling(loader, DEVICE)
 
 
 def test_a_graph_without_features(tmp_path: Path) -> None:
@@ -84,20 +84,18 @@ def test_a_graph_without_features(tmp_path: Path) -> None:
     [
         ({"fanout": (3, -1)}, r"fan-out of -1 takes all"),
         ({"fanout": (3, -1), "first_hop": "precomputed"}, r"knows nothing of train\.loader\.first_hop=precomputed"),
-        ({"sampler": "labor"}, r"knows nothing of train\.loader\.sampler=labor"),
-        ({"weights": True, "sampler": "weighted"}, r"knows nothing of train\.loader\.sampler=weighted"),
     ],
 )
 def test_what_is_not_fit_is_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     from tasks.train.loaders.on_device import move_sampling
 
-    store = open_graph(tmp_path, weights=options.pop("weights", False))
+    store = open_graph(tmp_path)
     hop = options.pop("first_hop", "sampled")
     loader = neighbor_loader(store, options.pop("fanout", (4, 3)), hop, **options)
     with pytest.raises(RecipeError, match=message):
-        move_sampling(loader, DEVICE, 1 << 30)
+        move_sampling(loader, DEVICE)
     with pytest.raises(RecipeError, match=r"is for train\.loader=neighbor"):
-        move_sampling(make_loader("full", store), DEVICE, 1 << 30)
+        move_sampling(make_loader("full", store), DEVICE)
 
 
 def test_a_training_learns_what_it_learns_with_the_cpu_s_batches(tmp_path: Path) -> None:

@@ -12,31 +12,25 @@ import pytest
 import torch
 
 from tasks.arrays import Array
-from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.stage import Parent
-from tasks.storage.graph_store import GraphStore
 from tasks.train.families import family_of
 from tasks.train.job import RESULT, Job
 from tasks.train.loaders.samples import walks as walk_loader
-from tasks.train.loaders.samples.pairs import PairLoader
 from tasks.train.run import run
 from tasks.train.strategies.base import Ranks
 from tasks.train.tables import grid
 from tasks.train.tables.block_files import Key
-from tasks.train.tables.device import negative_keys
-from tasks.train.tables.objective import NEGATIVES
 from tasks.train.tables.pair_engine import PairEngine
 from tasks.train.tables.place import RankDevice
 from tests.support import node_graph
-from tests.train.device_trainings import MEMORY, VARIABLE, WALKS, shrink, small_recipe, train_on
+from tests.train.device_trainings import MEMORY, VARIABLE, shrink, small_recipe, train_on
 from tests.train.in_process import make_job, own_settings, stopped_at
 from tests.train.test_grid_ranks import vectors
-from tests.train.test_tables import make_loader, written
+from tests.train.test_tables import written
 from tests.train.two_processes import run_ranks
 from tests.triton_device import DEVICE, MARKS_OF_TABLES
 
 pytestmark = MARKS_OF_TABLES
-CHUNKS = range(3, 5)
 Rows = dict[Key, Array]
 
 
@@ -51,27 +45,6 @@ def _small_trainings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def graph(tmp_path: Path) -> Parent:
     return written(node_graph(tmp_path / "graph"))
-
-
-@pytest.mark.parametrize(
-    "options", ["edges", WALKS, {**WALKS, "start": "degree", "shrink": True, "forward": True, "q": 2.0}]
-)
-def test_pairs_are_those_of_the_cpu(graph: Parent, options: Any) -> None:
-    loader: PairLoader = make_loader(GraphStore(graph.folder, graph.manifest), options)  # type: ignore[arg-type]
-    made = [loader.on_device(DEVICE, MEMORY), loader.on_device(DEVICE, 1000)]
-    assert type(made[0]) is not type(made[1])  # of which the graph has no room on the device
-    for centres, contexts, counts in (pairs.fill(CHUNKS) for pairs in made):
-        for number, chunk in enumerate(CHUNKS):
-            expected = np.empty((2, loader.room), np.int32)
-            count = loader.fill(chunk, *expected)
-            assert counts[number] == count
-            found = torch.stack([centres[number, :count], contexts[number, :count]])
-            assert np.array_equal(found.cpu().numpy(), expected[:, :count])
-
-
-def test_keys_of_negatives_are_those_of_the_cpu() -> None:
-    expected = [derive_key(11, NEGATIVES, chunk, 0, 0) for chunk in range(70, 90)]
-    assert negative_keys(11, range(70, 90)).tolist() == expected
 
 
 def train(asked: Any, graph: Parent, work: Path, memory: int | None) -> PairEngine:
@@ -119,8 +92,7 @@ def assert_near(ours: PairEngine, theirs: PairEngine) -> None:
     ("model", "options", "memory"),
     [
         ({"order": "both"}, {}, MEMORY),
-        # The graph has no room beside the tables.
-        ({"shared_negatives": 4, "negative_weight": 2.0}, {"loader": "edges", "learning_rate": 0.1}, 42_000),
+        ({"shared_negatives": 4, "negative_weight": 2.0}, {"loader": "edges", "learning_rate": 0.1}, MEMORY),
         ({"negatives": 1}, {"learning_rate": 0.1, "precision": "bfloat16"}, MEMORY),
         ({}, {"strategy": {"blocks": 2, "pool": 50}, "loader": "edges"}, MEMORY),
         # Two of four blocks have room.
@@ -195,9 +167,7 @@ def test_ranks_train_the_same_rounds(tmp_path: Path, graph: Parent, monkeypatch:
     assert not torch.equal(ours, expected)  # the steps were Triton's
 
 
-def test_the_benchmark_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_benchmark_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from benchmarks import tables
 
     monkeypatch.setattr(walk_loader, "_CHUNK_PAIRS", 6)
@@ -206,7 +176,6 @@ def test_the_benchmark_runs(
     for blocks in ("1", "2"):
         assert tables.main([*sizes, *folders, "--blocks", blocks, "--device", DEVICE.type, "--limit", "0"]) == 0
         found = json.loads((tmp_path / "tables.json").read_text())
-        assert "negatives are the same on both sides" in capsys.readouterr().out
         assert found["whole"]["device"]["finite"]
         assert found["whole"]["CPU"]["finite"]
         assert len(found["steps"]) == 9

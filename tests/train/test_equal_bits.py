@@ -26,7 +26,6 @@ FANOUT = {"fanout": [4, 3]}
 LOADERS: dict[str, tuple[str, dict[str, Any]]] = {
     "neighbor": ("node", {"first_hop": "sampled", **FANOUT}),
     "fused": ("node", {"name": "neighbor", **FANOUT}),
-    "labor": ("node", {"name": "neighbor", "sampler": "labor", **FANOUT}),
     "full": ("node", {}),
     "cluster": ("node", {}),
     "random_partition": ("node", {"num_clusters": 4}),

@@ -90,11 +90,6 @@ def test_options_that_leave_no_vector_are_refused(model: dict[str, Any], message
         build_recipe({"name": "demo", "dataset": "synthetic", "model": model})
 
 
-def test_a_column_for_each_order_is_enough() -> None:
-    config: Any = MODELS.config({"name": "skipgram", "order": "both", "dim": 2})
-    assert [pairing.width for pairing in config.pairings()] == [1, 1]
-
-
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [

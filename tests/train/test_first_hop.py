@@ -64,14 +64,13 @@ def outputs(model: GraphModel, batch: Batch) -> torch.Tensor:
     return scores
 
 
-@pytest.mark.parametrize("sampler", ["uniform", "replace", "weighted", "labor"])
 @pytest.mark.parametrize("aggregator", ["mean", "sum"])
-def test_fused_is_sampled_for_the_model(tmp_path: Path, sampler: Any, aggregator: str) -> None:
-    store = open_graph(tmp_path, weights=sampler == "weighted")
+def test_fused_is_sampled_for_the_model(tmp_path: Path, aggregator: str) -> None:
+    store = open_graph(tmp_path)
     model = make_model(store, aggregator=aggregator)
     positions = np.arange(0, 150, 4)
-    sampled = neighbor_loader(store, (4, 3), "sampled", sampler=sampler).batch(positions, 5)
-    fused = neighbor_loader(store, (4, 3), "fused", sampler=sampler).batch(positions, 5)
+    sampled = neighbor_loader(store, (4, 3), "sampled").batch(positions, 5)
+    fused = neighbor_loader(store, (4, 3), "fused").batch(positions, 5)
     outer, inner = fused.blocks
     assert fused.num_edges == sampled.num_edges
     assert outer.mean is not None
@@ -196,20 +195,11 @@ def test_which_way_is_taken(tmp_path: Path) -> None:
         choose_first_hop("fused", (3, 2), carrying, reads_mean=False)
 
 
-def test_samplers_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    store = open_graph(tmp_path)
-    with pytest.raises(RecipeError, match=r"loader\.sampler=weighted draws by the edges' weights and test has none"):
-        neighbor_loader(store, (3, 2), "auto", sampler="weighted")
-    with pytest.raises(RecipeError, match=r"train\.loader\.sampler=labor does nothing where every fan-out is -1"):
-        neighbor_loader(store, (-1, -1), "auto", sampler="labor")
-
-
-@pytest.mark.parametrize("method", ["uniform", "replace", "weighted", "labor"])
-def test_weights_of_edges_reach_the_model(tmp_path: Path, method: Any) -> None:
+def test_weights_of_edges_reach_the_model(tmp_path: Path) -> None:
     """The weighted sum that a model takes of a sample expects that over all neighbours."""
     store = open_graph(tmp_path, weights=True)
     features = FeatureSource.of(store, make_model(store, edge_weights=True))
-    neighborhoods = Neighborhoods(store, features, (3,), sampler=method)
+    neighborhoods = Neighborhoods(store, features, (3,))
     seeds = np.arange(20, dtype=np.int32)
     drawn = []
     for key in range(400):

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import gc
 import threading
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from configs.errors import DataError
-from models.kernels.memory import _SPARE_BYTES, CudaPageLocks, Recycler, empty, recycled
-from models.kernels.tables.byte_rows import SCALE_BYTES
+from models.kernels.memory import _SPARE_BYTES, Recycler, recycled
 from tasks.sampling.rows import features as features_module
 from tasks.sampling.rows.features import FeatureSource, bfloat16_copy, take_rows
 from tasks.sampling.rows.gather import gather_mean, gather_rows
-from tasks.sampling.rows.stored_rows import stored_rows
 
 MIB = 1 << 20
 
@@ -221,112 +217,3 @@ def test_threads_never_get_the_same_memory() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
-
-
-class FakeLocks:
-    """Notes what is locked; refuses what is larger than `most`."""
-
-    def __init__(self, most: int = 1 << 40) -> None:
-        self.most, self.locked = most, dict[int, int]()
-
-    def lock(self, address: int, num_bytes: int) -> bool:
-        if num_bytes > self.most:
-            return False
-        assert address not in self.locked
-        self.locked[address] = num_bytes
-        return True
-
-    def unlock(self, address: int) -> None:
-        del self.locked[address]
-
-
-def test_what_is_made_is_locked_and_unlocked_before_it_is_given_back() -> None:
-    pool, locks = Recycler(), FakeLocks(200 * MIB)
-    before = pool.empty(MIB, np.uint8)
-    idle = pool.empty(MIB, np.uint8)
-    del idle
-    gc.collect()
-    pool.lock_pages(locks)
-    assert not pool._idle  # which was not locked
-    held = pool.empty(2 * MIB, np.uint8)
-    assert locks.locked == {held.ctypes.data: len(pool_memory(held))}
-    del before
-    gc.collect()
-    for size in range(1, 60):
-        pool.empty(size * 8 * MIB, np.uint8)
-    alive = {held.ctypes.data: len(pool_memory(held))}
-    alive |= {np.frombuffer(memory, np.uint8).ctypes.data: len(memory) for memory in pool._idle}
-    assert held.ctypes.data in locks.locked
-    assert all(alive[address] == size for address, size in locks.locked.items())
-    assert max(locks.locked.values()) <= 200 * MIB < max(map(len, pool._idle))  # what cannot be locked does as it is
-
-
-def test_a_lock_that_fails_leaves_no_error_to_whoever_asks_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As CUDA does, whose last error torch raises after the next kernel that it launches."""
-    last_error: list[int] = []
-
-    def register(address: int, num_bytes: int, flags: int) -> int:
-        last_error[:] = [2] if num_bytes > 100 else []
-        return len(last_error)
-
-    def launch(*_: Any, device: str) -> None:
-        assert device == "cuda"
-        if last_error:
-            last_error.clear()
-            raise RuntimeError("CUDA error: out of memory")
-
-    monkeypatch.setattr(torch.cuda, "cudart", lambda: SimpleNamespace(cudaHostRegister=register))
-    monkeypatch.setattr(torch, "zeros", launch)
-    assert CudaPageLocks().lock(4096, 100)
-    assert not CudaPageLocks().lock(4096, 101)
-    assert not last_error
-
-
-def pool_memory(array: np.ndarray) -> Any:
-    """The mapping below an array."""
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    base: Any = array.base
-    return base.obj if isinstance(base, memoryview) else base
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_tensors_in_recycled_memory_may_be_written_over(dtype: torch.dtype) -> None:
-    x = torch.ones(300, 500, requires_grad=True)
-    tensor = empty((300, 500), dtype)
-    assert tensor.shape == (300, 500)
-    assert tensor.dtype == dtype
-    assert not tensor._is_view()
-    tensor.fill_(2)
-    (tensor * x).sum().backward()
-    assert x.grad is not None
-    assert torch.equal(x.grad, torch.full((300, 500), 2.0))
-
-
-@pytest.mark.parametrize("width", [1, 7, 100, 300])
-@pytest.mark.parametrize("kind", ["stored", "float16", "bfloat16", "int8"])
-def test_rows_of_two_tables(kind: Any, width: int) -> None:
-    rng = np.random.default_rng(width)
-    x, y = (rng.standard_normal((count, width)).astype(np.float32) for count in (50, 20))
-    x[3] = 0
-    table, extra = stored_rows(x, kind), stored_rows(y, kind)
-    rows = rng.integers(-20, 50, 131).astype(np.int32)
-    plain = [gather_rows(some, np.arange(len(some)), torch.float32) for some in (table, extra)]
-    here, there = plain[0][np.maximum(rows, 0)], plain[1][np.maximum(~rows, 0)]
-    expected = torch.where(torch.from_numpy(rows[:, None] >= 0), here, there)
-    assert torch.equal(gather_rows(table, rows, torch.float32, extra), expected)
-    steps = {"stored": 0, "float16": 2**-11, "bfloat16": 2**-8, "int8": 0.51 / 127}[kind]
-    assert ((plain[0] - torch.from_numpy(x)).abs() <= steps * torch.from_numpy(x).abs().amax(1, keepdim=True)).all()
-    if kind == "int8":
-        scale = np.ascontiguousarray(table[:, -SCALE_BYTES:]).view(np.float32)
-        assert np.array_equal(plain[0].numpy(), table[:, :-SCALE_BYTES].astype(np.float32) * scale)
-    indptr = np.array([0, 0, 60, 131])
-    nodes = np.array([-3, 4, 0], np.int32)
-    own, mean = gather_mean(table, nodes, indptr, rows, torch.float32, extra)
-    assert torch.equal(own, torch.stack([plain[1][2], plain[0][4], plain[0][0]]))
-    assert torch.equal(mean, gather_mean(expected.numpy(), np.arange(3), indptr, np.arange(131), torch.float32)[1])
-
-
-def test_rows_without_steps_are_refused() -> None:
-    with pytest.raises(DataError, match=r"NaN or infinite.*take rows=bfloat16"):
-        stored_rows(np.array([[1.0, np.nan]], np.float32), "int8")

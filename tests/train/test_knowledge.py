@@ -22,9 +22,9 @@ from tasks.storage.graph_store import GraphStore
 from tasks.train.knowledge import family
 from tasks.train.knowledge.learning import TripleLearning
 from tasks.train.knowledge.relations import RelationRows, TripleTask
-from tasks.train.loaders.samples.triples import DrawnEntities, TripleData, TripleLoader, head_chances
+from tasks.train.loaders.samples.triples import DrawnEntities, TripleData, TripleLoader
 from tasks.train.tables.objective import BlockEnds
-from tests.knowledge_graphs import planted_triples, triple_graph
+from tests.knowledge_graphs import triple_graph
 from tests.train.knowledge_trainings import LOADER, best, best_mrr, check_same, recipe, trained, trained_up_to
 
 SCORERS = ("transe", "distmult", "complex", "simple", "rotate", "quate", "rescal", "pairre")
@@ -109,7 +109,7 @@ def batch_of(graph: Any, model: dict[str, Any], loader: dict[str, Any], loss: An
     drawn = DrawnEntities(np.ones(graph.manifest.num_nodes), 1, 0.0)
     made = TRIPLE_LOSSES.create(TRIPLE_LOSSES.config(loss))
     task = TripleTask(kind, options, triples, made, relations, None, 11)
-    return Tables(TripleLearning(task, drawn, None), entities)
+    return Tables(TripleLearning(task, drawn), entities)
 
 
 CASES: list[tuple[dict[str, Any], dict[str, Any], Any]] = [
@@ -155,14 +155,12 @@ def test_a_batch_moves_rows_by_its_gradient(tmp_path: Path, model: Any, loader: 
         torch.testing.assert_close(entities.detach() - after, wanted[0], atol=2e-5, rtol=1e-3)
 
 
-@pytest.mark.parametrize("sides", ["both", "bernoulli"])
-def test_a_batch_moves_rows_by_its_gradient_where_numbers_are_dropped(tmp_path: Path, sides: str) -> None:
+def test_a_batch_moves_rows_by_its_gradient_where_numbers_are_dropped(tmp_path: Path) -> None:
     """Against the slope of the loss: what is dropped depends on the number of the batch alone."""
     dropped = {"entity_dropout": 0.4, "relation_dropout": 0.3, "penalty": "n3", "entity_penalty": 0.1}
-    loader = {"batch_size": 21, "negatives": 9, "sides": sides}
+    loader = {"batch_size": 21, "negatives": 9}
     tables = batch_of(triple_graph(tmp_path), {"name": "complex", "start": 1.0, **dropped}, loader, "softmax")
     learning, meeting = tables.learning, {"entities": (tables.entities, tables.entities)}
-    learning.head_chances = torch.full((len(learning.relations.rows()),), 0.5)
     columns = [np.empty(learning.loader.room, np.int32) for _ in range(3)]
     assert learning.loader.fill(1, *columns) == 21
 
@@ -213,15 +211,6 @@ def test_entities_are_drawn_by_their_number_of_triples() -> None:
     assert np.abs(np.bincount(alike, minlength=4) / 40_000 - 0.25).max() < 0.01
 
 
-def test_relations_with_many_tails_have_their_heads_replaced(tmp_path: Path) -> None:
-    # Relation 0: one head has ten tails; relation 1: one to one.
-    rows = [[0, 0, tail] for tail in range(1, 11)] + [[head, 1, head + 20] for head in range(10)]
-    triples = np.array(rows)
-    graph = triple_graph(tmp_path, {"train": triples, "valid": triples[:1], "test": triples[:1]}, 40)
-    chances = head_chances(GraphStore(graph.folder, graph.manifest))
-    assert chances == pytest.approx([10 / 11, 0.5])
-
-
 # ---- trainings
 
 
@@ -248,7 +237,7 @@ def test_planted_relations_are_learnt(tmp_path: Path, name: str, rate: float, le
         {"loader": {"name": "one_vs_all", "batch_size": 64}},
         {"loader": {"name": "k_vs_all", "batch_size": 64, "label_smoothing": 0.1}},
         {"loader": {"name": "k_vs_all", "batch_size": 64}, "loss": "logistic"},
-        {"loader": {**LOADER, "sides": "bernoulli", "power": 0.5}},
+        {"loader": {**LOADER, "power": 0.5}},
         {"loader": {**LOADER, "share": 16}, "optimizer": "adam", "learning_rate": 0.02},
         {"loader": LOADER, "loss": {"name": "logistic", "adversarial": 1.0}},
         {"precision": "bfloat16"},
@@ -284,10 +273,8 @@ def test_as_many_threads_learn_the_same_again(tmp_path: Path, name: str, strateg
     check_same(tmp_path / "one", tmp_path / "two")
 
 
-@pytest.mark.parametrize("strategy", [{}, {"blocks": 4}, {"blocks": 6, "memory": 14_000}], ids=str)
-def test_a_training_that_stopped_goes_on_to_the_same_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: dict[str, Any]
-) -> None:
+@pytest.mark.parametrize("strategy", [{"blocks": 4}, {"blocks": 6, "memory": 14_000}], ids=str)
+def test_a_training_that_stopped_goes_on_to_the_same_rows(tmp_path: Path, strategy: dict[str, Any]) -> None:
     graph = triple_graph(tmp_path / "graph")
     asked = recipe(train={"epochs": 6, "eval_every": 2, "strategy": strategy, "checkpoint_minutes": 1e-9})
     trained(graph, tmp_path / "whole", asked)
@@ -342,8 +329,3 @@ class Silent:
     """A context that says nothing."""
 
     def message(self, text: str) -> None: ...
-
-
-def test_planted_triples_have_no_triple_twice() -> None:
-    triples, _ = planted_triples()
-    assert len(np.unique(triples, axis=0)) == len(triples)

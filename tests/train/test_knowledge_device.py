@@ -43,7 +43,7 @@ def check_near(one: Path, two: Path, tolerance: float = 1e-4) -> None:
     ("model", "train"),
     [
         ({"penalty": "n3", "entity_penalty": 0.1, "relation_penalty": 0.1}, {"loss": "softmax"}),
-        ({}, {"loss": {"name": "logistic", "adversarial": 0.5}, "loader": {"share": 16, "sides": "bernoulli"}}),
+        ({}, {"loss": {"name": "logistic", "adversarial": 0.5}, "loader": {"share": 16}}),
     ],
 )
 def test_rows_move_as_on_the_cpu(tmp_path: Path, scorer: str, model: dict[str, Any], train: dict[str, Any]) -> None:

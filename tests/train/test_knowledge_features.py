@@ -124,9 +124,7 @@ def test_features_help_in_blocks_and_against_all_entities(tmp_path: Path, train:
     assert mrr_of_test(engine, tmp_path / "work") > 0.4
 
 
-def test_a_training_with_features_that_stopped_goes_on_to_the_same_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_training_with_features_that_stopped_goes_on_to_the_same_rows(tmp_path: Path) -> None:
     splits, feat = ring_of_features()
     graph = triple_graph(tmp_path / "graph", splits, feat=feat, relation_feat=features(5, 3))
     asked = recipe(train={"epochs": 6, "eval_every": 2, "strategy": {"blocks": 2}, "checkpoint_minutes": 1e-9})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +10,7 @@ import torch
 
 from configs.errors import RecipeError
 from configs.registry import MODELS
-from configs.training import TrainConfig
 from models.block import Batch
-from models.layers.encoders import known_labels
 from tasks.inference.predictor import Predictor
 from tasks.sampling.rows.features import FeatureSource
 from tasks.stage import Parent, run_stage
@@ -22,7 +19,6 @@ from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
 from tasks.storage.manifests import PartitionManifest
 from tasks.train.loaders.base import Loader
-from tasks.train.loaders.config_base import resolve_loader
 from tasks.train.stage import STAGE
 from tests.loaders import make_loader
 from tests.support import as_partition, node_graph
@@ -78,59 +74,12 @@ def test_inference_reads_all_training_labels_and_no_others(tmp_path: Path) -> No
     np.testing.assert_allclose(whole, layered, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("labels", ["classes", "columns"])
-def test_predictions_stand_for_unknown_labels(tmp_path: Path, labels: str) -> None:
-    store = opened(tmp_path)
-    facts = graph_facts(store.manifest)
-    if labels == "columns":
-        table = np.eye(4, dtype=np.float32)[np.asarray(store["label"])]
-        store._open["label"], store.manifest.__dict__["task_type"] = table, "multilabel"
-        facts = replace(facts, out_dim=4)
-    options = {"num_layers": 2, "label_reuse": True, "hidden_dim": 8}
-    torch.manual_seed(0)
-    model = MODELS.create(MODELS.config({"name": "graphsage", **options, "label_iterations": 2}), facts).eval()
-    once = MODELS.create(MODELS.config({"name": "graphsage", **options}), facts).eval()
-    once.load_state_dict(model.state_dict())
-
-    batch = make_loader("full", store, FeatureSource.of(store, model), model).batch(np.arange(150), 7)
-    inputs = batch.inputs
-    assert inputs.label is not None
-    for _ in range(2):
-        scores = once.score(once.represent(replace(batch, inputs=inputs))).detach()
-        inputs = replace(inputs, guess=scores.sigmoid() if labels == "columns" else scores.softmax(1))
-    expected = once(replace(batch, inputs=inputs))
-    torch.testing.assert_close(model(batch), expected)
-    assert not torch.allclose(once(batch), expected, atol=1e-3)
-    known = known_labels(inputs, 4)
-    hidden = inputs.label.isnan().any(1) if labels == "columns" else inputs.label < 0
-    assert hidden.any()
-    torch.testing.assert_close(known[~hidden], known_labels(batch.inputs, 4)[~hidden])
-    assert inputs.guess is not None
-    torch.testing.assert_close(known[hidden], (2 * inputs.guess - 1 if labels == "columns" else inputs.guess)[hidden])
-
-    nodes = np.asarray(store["valid_idx"], np.int64)
-    whole = Predictor(store).node_scores(model, nodes)
-    layered = Predictor(store, whole_graph_bytes=0, chunk_edges=50).node_scores(model, nodes)
-    np.testing.assert_allclose(whole, layered, rtol=1e-4, atol=1e-5)
-    assert not np.allclose(whole, Predictor(store).node_scores(once, nodes), atol=1e-3)
-
-
-def test_predictions_are_refused_where_they_cannot_be_read(tmp_path: Path) -> None:
-    store = opened(tmp_path)
-    facts = graph_facts(store.manifest)
-    with pytest.raises(RecipeError, match=r"model\.label_iterations is for model\.label_reuse=true"):
-        MODELS.create(MODELS.config({"name": "gcn", "label_iterations": 1}), facts)
-    config = MODELS.config({"name": "gcn", "num_layers": 2, "label_reuse": True, "label_iterations": 1})
-    with pytest.raises(RecipeError, match=r"label_iterations=1 wants .* model\.label_iterations=0"):
-        resolve_loader(TrainConfig(), config, store.manifest)
-
-
 @pytest.mark.parametrize("loader", ["full", "cluster"])
-def test_a_model_learns_from_its_own_predictions(tmp_path: Path, loader: str) -> None:
+def test_a_model_learns_from_labels(tmp_path: Path, loader: str) -> None:
     parent = as_partition(node_graph(tmp_path / "graph"))
     manifest = parent.manifest.model_copy(update={"part_offsets": (0, 100, 200, 300), "num_parts": 3})
     (parent.folder / "manifest.json").write_text(manifest.model_dump_json())
-    options = ("model.label_reuse=true", "model.label_iterations=2", f"train.loader={loader}", "train.epochs=30")
+    options = ("model.label_reuse=true", f"train.loader={loader}", "train.epochs=30")
     job = make_job(recipe("node", *options), Parent(manifest, parent.folder), tmp_path / "work")
     train_here(job)
     lines = records(job.work)

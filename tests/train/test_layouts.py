@@ -20,7 +20,7 @@ from tasks.processes.device import use_threads
 from tasks.storage.graph_store import GraphStore
 from tasks.train.families import family_of
 from tasks.train.job import BEST, Job
-from tasks.train.layout.engine import settled_of, with_usual_numbers
+from tasks.train.layout.engine import settled_job
 from tasks.train.layout.first_points import first_points, place_among_neighbors
 from tasks.train.layout.in_memory import lay_out
 from tasks.train.state.checkpoint import load_model
@@ -103,11 +103,11 @@ def test_a_layout_in_memory_is_that_of_a_training(tmp_path: Path) -> None:
 def test_what_the_recipe_leaves_open_is_the_models(tmp_path: Path) -> None:
     job = layout_job(tmp_path, "umap", samples=None)
     edges = EdgeList.of(GraphStore.open(job.graph))
-    settled = with_usual_numbers(job, settled_of(job, edges))
+    settled, _ = settled_job(job, edges)
     assert settled.train.learning_rate == job.model.usual_rate
     assert settled.train.samples == job.model.least_samples > 300 * job.model.usual_samples
     job = layout_job(tmp_path, learning_rate=0.3, samples=None)
-    settled = with_usual_numbers(job, settled_of(job, edges))
+    settled, _ = settled_job(job, edges)
     assert settled.train.learning_rate == 0.3
     assert settled.train.samples == 1000 * len(edges.indices) / 2  # a thousand passes over a small graph
     assert settled.model.negative_power == 0  # whose forces reach far

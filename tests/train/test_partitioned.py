@@ -21,12 +21,11 @@ from tasks.stage import Parent
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.split_rows import SplitRows
 from tasks.train.gradients import family as gradients
-from tasks.train.gradients import saving
 from tasks.train.job import BEST, LAST
 from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
 from tests.sampling.part_graphs import rich_graph
-from tests.train.in_process import make_engine, make_job, own_settings, run_engine
+from tests.train.in_process import make_engine, make_job, own_settings
 from tests.train.test_training import partition, recipe
 from tests.train.two_processes import run_ranks
 
@@ -36,7 +35,7 @@ PARTS = ("train.strategy=partitioned", "train.strategy.seeds=shuffled", "train.s
 
 KINDS = {
     "sage": ("model=graphsage", "model.num_layers=3", "train.loader.fanout=4,3,-1", "train.patience=1"),
-    "gat": ("model=gat", "train.loader.sampler=labor", "model.jumping=cat"),
+    "gat": ("model=gat", "train.loader.sampler=labor"),
     "rgcn": ("model=rgcn", "train.accumulate_steps=2", "train.prefetch=0"),
     "gin": ("model=gin", "train.precision=bfloat16"),
 }
@@ -72,38 +71,11 @@ def test_learns_embeddings_as_on_the_whole_graph(tmp_path: Path, world_size: int
             for table, rows in [*whole["model"].items(), *whole.get("embedding", {}).items()]:
                 found = parts["model"] if table in parts["model"] else parts["embedding"]
                 assert torch.equal(found[table], rows), (kind, name, table)
-        assert not list((tmp_path / f"{kind}-parts").glob("*.tables"))
-
-
-@pytest.mark.parametrize("shared", [True, False])
-def test_the_checkpoint_before_holds_on_all_machines_until_rank_0_has_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool
-) -> None:
-    graph = without_features(rich_graph(tmp_path / "graph"))
-    options = (*PARTS, "train.loader=neighbor", "train.epochs=1", "train.embeddings.name=sparse")
-    done: list[str] = []
-
-    def noted(module: Any, name: str) -> None:
-        real = getattr(module, name)
-
-        def note(*args: Any, **options: Any) -> Any:
-            done.append(name)
-            return real(*args, **options)
-
-        monkeypatch.setattr(module, name, note)
-
-    for module, name in ((checkpoint, "save_atomic"), (saving, "wait_for_all"), (saving, "remove_others")):
-        noted(module, name)
-    with own_settings():
-        job = make_job(recipe("node", *options, f"train.shared_home={str(shared).lower()}"), graph, tmp_path / "work")
-        run_engine(make_engine(job))
-    steps = ["save_atomic", "remove_others"] if shared else ["save_atomic", "wait_for_all", "remove_others"]
-    assert done[: 2 * len(steps)] == 2 * steps  # the best, and the last
 
 
 LINKS = {
-    "sage": ("model=graphsage", "train.loader.fanout=4,-1", "train.loader.negatives=degree"),
-    "gcn": ("model=gcn", "train.loader.num_negatives=2", "model.jumping=sum"),
+    "sage": ("model=graphsage", "train.loader.fanout=4,-1"),
+    "gcn": ("model=gcn", "train.loader.num_negatives=2"),
 }
 
 

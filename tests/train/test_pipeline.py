@@ -6,8 +6,6 @@ import gc
 import random
 import threading
 import time
-import weakref
-from collections import deque
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -21,7 +19,6 @@ import torch
 
 from configs.registry import MODELS
 from configs.training import TrainConfig
-from models import block
 from models.block import Batch, Block, Inputs, Mover
 from models.losses import LOSSES
 from tasks.sampling.neighborhoods.neighbors import derive_key
@@ -162,76 +159,37 @@ def test_leaving_early_stops_the_threads_and_forgets_what_they_made() -> None:
     assert threads() == []
 
 
-class FakeCuda:
-    """Notes in which order torch.cuda would be asked for what."""
-
-    def __init__(self, notes: list[Any]) -> None:
-        self.notes = notes
-        self.Event = lambda: FakeEvent(notes)
-
-    def Stream(self, device: Any) -> str:  # noqa: N802
-        return "side"
-
-    def stream(self, stream: str) -> Any:
-        self.notes.append(("on", stream))
-        return nullcontext()
-
-    def device(self, device: Any) -> Any:
-        self.notes.append(("device", str(device)))
-        return nullcontext()
-
-    def current_stream(self, device: Any) -> Any:
-        return FakeStream(self.notes)
-
-
-class FakeEvent:
-    def __init__(self, notes: list[Any]) -> None:
-        self.notes = notes
-
-    def record(self, stream: str) -> None:
-        self.notes.append(("record", stream))
-
-
-class FakeStream:
-    def __init__(self, notes: list[Any]) -> None:
-        self.notes = notes
-
-    def wait_event(self, event: FakeEvent) -> None:
-        self.notes.append("wait")
-
-
-class FakeBatch:
-    def __init__(self, notes: list[Any], name: str = "batch") -> None:
-        self.notes, self.name = notes, name
-
-    def pin_memory(self) -> FakeBatch:
-        self.notes.append("pin")
-        return FakeBatch(self.notes, "pinned")
-
-    def to(self, device: Any) -> FakeBatch:
-        self.notes.append(("copy", self.name, str(device)))
-        return FakeBatch(self.notes, "on device")
-
-    def _map(self, change: Any) -> FakeBatch:
-        change(self)
-        return self
-
-    def record_stream(self, stream: FakeStream) -> None:
-        self.notes.append("in use")
-
-
 def test_on_a_gpu_batches_are_pinned_and_copied_on_a_stream_of_their_own() -> None:
     notes: list[Any] = []
+
+    def note(name: str, result: Any = None) -> Any:
+        """A function that writes down its name and what it was given."""
+
+        def call(*given: Any) -> Any:
+            notes.append((name, *map(str, given)))
+            return result
+
+        return call
+
     device = torch.device("cuda:1")
-    pipeline = Pipeline(lambda number: FakeBatch(notes), 0, 2, ahead=0, threads=1, device=device)  # type: ignore[arg-type,return-value]
+    on_device = SimpleNamespace(name="on device", record_stream=note("in use"))
+    batch = SimpleNamespace(pin_memory=note("pin", SimpleNamespace(to=note("copy", on_device))))
+    cuda: Any = SimpleNamespace(
+        Stream=lambda device: "side",
+        device=note("device", nullcontext()),
+        stream=note("on", nullcontext()),
+        Event=lambda: SimpleNamespace(record=note("record")),
+        current_stream=lambda device: SimpleNamespace(wait_event=lambda event: notes.append(("wait",))),
+    )
+    pipeline = Pipeline(lambda number: batch, 0, 2, ahead=0, threads=1, device=device)  # type: ignore[arg-type,return-value]
     pipeline._ahead = pipeline._num_threads = 1
-    pipeline._upload = Upload(device, FakeCuda(notes))
-    got = [batch.name for batch in pipeline]  # type: ignore[attr-defined]
-    assert got == ["on device"] * 2
-    sent = [("device", "cuda:1"), ("on", "side"), "pin", ("copy", "pinned", "cuda:1"), ("record", "side")]
+    pipeline._upload = Upload(device, cuda)
+    assert [got.name for got in pipeline] == ["on device"] * 2  # type: ignore[attr-defined]
+    sent = [("device", "cuda:1"), ("on", "side"), ("pin",), ("copy", "cuda:1"), ("record", "side")]
     assert notes[:5] == sent
-    assert sorted(map(str, notes)) == sorted(map(str, 2 * [*sent, "wait", "in use"]))
-    assert all(notes.index("wait") > notes.index(step) for step in sent)
+    names = [name for name, *_ in notes]
+    assert sorted(names) == sorted(2 * [*(name for name, *_ in sent), "wait", "in use"])
+    assert all(names.index("wait") > names.index(name) for name, *_ in sent)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -257,38 +215,6 @@ def test_halves_of_a_matrix_travel_as_one(dtype: torch.dtype) -> None:
     assert found[1].data_ptr() - found[0].data_ptr() == 6 * own.itemsize  # type: ignore[union-attr]
     again = after._map(Mover(lambda tensor: tensor))
     assert again is after
-
-
-def test_what_is_copied_from_is_kept_until_it_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    done: list[int] = []
-
-    class Event:
-        made = 0
-
-        def __init__(self) -> None:
-            self.number = Event.made
-            Event.made += 1
-
-        def record(self, stream: Any) -> None:
-            assert stream == "current"
-
-        def query(self) -> bool:
-            return self.number in done
-
-    cuda = SimpleNamespace(Event=Event, current_stream=lambda device: "current")
-    monkeypatch.setattr(block, "_in_flight", deque())
-    sources = [np.zeros(3) for _ in range(4)]
-    alive = [weakref.ref(source) for source in sources]
-    for source in sources[:3]:
-        block._keep_until_copied(source, torch.device("cuda", 0), cuda)
-    del source
-    sources.clear()
-    gc.collect()
-    assert [found() is not None for found in alive] == [True] * 3 + [False]
-    done[:] = [0, 1]
-    block._keep_until_copied(np.zeros(1), torch.device("cuda", 0), cuda)
-    gc.collect()
-    assert [found() is not None for found in alive] == [False, False, True, False]
 
 
 @pytest.mark.usefixtures("one_torch_thread")

@@ -85,7 +85,7 @@ def test_ranks_agree_on_where_they_train(tmp_path: Path, monkeypatch: pytest.Mon
         made = PairEngine(job, Ranks())
         assert isinstance(made.stepper, SampleStepper)
         made.place = RankDevice(CPU, 10_000)
-        assert made._device_memory() == 10_000 - 8 * 300
+        assert made._device_memory() == 10_000
         for others, expected in (([None], None), ([5000, 3000], 3000)):
             monkeypatch.setattr(block_engine, "from_all", lambda own, others=others: others)
             assert made._device_memory() == expected

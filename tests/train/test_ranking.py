@@ -28,15 +28,15 @@ from tasks.sampling.relational.ranked import RankedNeighborhoods
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 from tasks.train.embeddings.host_tables import SparseEmbedding
-from tasks.train.job import BEST, LAST, RESULT
+from tasks.train.job import BEST, RESULT
 from tasks.train.loaders.base import TrainingData
 from tasks.train.loaders.config_base import resolve_loader
 from tasks.train.loaders.typed.ranking import RankingLoader, _some_of_each
 from tasks.train.loaders.typed.ranking_configs import RankingLoaderConfig
-from tasks.train.state.checkpoint import load, load_model
+from tasks.train.state.checkpoint import load_model
 from tests.ranked_shop import DAY, HORIZON, MOMENTS, ranked_shop, store_of
 from tests.shop_graph import shop_graph
-from tests.train.in_process import make_engine, make_job, own_settings, run_engine, stopped_at, train_here
+from tests.train.in_process import make_engine, make_job, train_here
 
 
 def recipe(*changes: str, **model: Any) -> Any:
@@ -424,24 +424,6 @@ def test_learnt_rows_are_found_by_ids(tmp_path: Path) -> None:
     assert notes == [
         "1 of 3 rows of products were not in the training's data: they are scored by their columns and neighbours alone"
     ]
-
-
-def test_a_training_that_was_interrupted_ends_with_the_same_bits(tmp_path: Path) -> None:
-    parent = ranked_shop(tmp_path / "graph")
-    states = []
-    for name in ("whole", "interrupted"):
-        job = make_job(recipe("train.epochs=2"), parent, tmp_path / name)
-        with own_settings():
-            if name == "interrupted":
-                with stopped_at(make_engine(job).steps_a_round):
-                    run_engine(make_engine(job))
-            engine = make_engine(job)
-            assert engine.progress.epoch == (name == "interrupted")
-            run_engine(engine)
-        states.append(load(tmp_path / name / LAST)["model"])
-    assert states[0].keys() == states[1].keys()
-    for name, weight in states[0].items():
-        assert torch.equal(weight, states[1][name]), name
 
 
 @pytest.mark.slow

@@ -25,13 +25,12 @@ from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import ALWAYS, GraphStore
 from tasks.train.job import BEST, RESULT
 from tasks.train.loaders.config_base import resolve_loader
-from tasks.train.run import Bookkeeper
 from tasks.train.stage import STAGE, _refuse_later_rows
 from tasks.train.state.checkpoint import load_model
 from tests.registered import models_of
 from tests.shop_graph import DAY, ENDS, MOMENTS, shop_graph
 from tests.support import as_partition, node_graph
-from tests.train.in_process import make_engine, make_job, own_settings, run_engine, train_here
+from tests.train.in_process import make_engine, make_job, own_settings, train_here
 
 
 def store_of(parent: Parent) -> GraphStore:
@@ -269,32 +268,6 @@ def test_fanouts_are_counted_and_their_relations_looked_for(tmp_path: Path) -> N
     made = recipe("heterosage", "train.loader.eval_fanout={default: [-1, 3], orders__customer__customers: [2, 1]}")
     found = resolve_loader(made.train, made.model, manifest).facts(made.model, manifest)
     assert found == {"fanouts": ((2, 1), *[(-1, 3)] * 5), "newest": True}
-
-
-def test_a_training_that_goes_on_is_the_same(tmp_path: Path) -> None:
-    parent = shop_graph(tmp_path / "graph")
-    states = []
-    for name, epochs in (("whole", (3,)), ("parts", (1, 3))):
-        for last in epochs:
-            job = make_job(recipe("hgt", "train.epochs=3"), parent, tmp_path / name)
-            with own_settings():
-                engine = make_engine(job)
-                if last == 1:
-                    batches = engine.batches
-                    with torch.random.fork_rng(devices=[]):
-                        engine.model.train()
-                    for number in range(batches.batches_per_round):
-                        torch.manual_seed(batches.dropout_key(number))
-                        engine.optimization.backward(batches.make(number), 1.0, last=True)
-                        engine.optimization.step(number + 1)
-                        engine.progress.step += 1
-                    engine.progress.epoch = 1
-                    Bookkeeper(engine).save()
-                else:
-                    run_engine(engine)
-        states.append(torch.load(job.work / "last.pt", weights_only=True)["model"])
-    for name, value in states[0].items():
-        assert torch.equal(value, states[1][name]), name
 
 
 def test_models_are_made_of_the_manifest(tmp_path: Path) -> None:

@@ -105,10 +105,6 @@ def test_large_graphs_are_sampled_around_edges(tmp_path: Path) -> None:
         ),
         ({"name": "cluster"}, r"this recipe's partition has one; set partition\.num_parts"),
         ({"name": "random_partition", "num_clusters": 151}, r"num_clusters=151 leaves .* take at most 150"),
-        (
-            {"name": "neighbor", "sampler": "weighted"},
-            r"draws by the edges' weights and test has none; take train\.loader\.sampler=uniform",
-        ),
         ({"name": "precomputed"}, r"is for models that propagate .* this recipe's model does more"),
     ],
 )
@@ -146,9 +142,8 @@ def test_sampled_neighbourhoods_are_refused_to_reversible_models(
 def test_link_options_reach_their_loaders(tmp_path: Path) -> None:
     store = opened(tmp_path, "link")
     for name in ("full_edge", "edge"):
-        made_so = loader(store, name, negatives="in_batch", num_negatives=3)
+        made_so = loader(store, name, num_negatives=3)
         assert isinstance(made_so, FullEdgeLoader | EdgeLoader)
-        assert made_so.pairs.negatives.kind == "in_batch"
         assert made_so.pairs.negatives.num_negatives == 3
 
 

@@ -14,15 +14,12 @@ import scipy  # scipy.stats takes a second, where it is used
 import scipy.sparse as sp
 from numba import njit
 
-from configs.errors import DataError
 from tasks.edge_ends import ANY
 from tasks.sampling.links.negatives import draw_negatives
-from tasks.sampling.neighborhoods.fast_random import STEP, below_and_rest, output, stream, unit
-from tasks.sampling.neighborhoods.in_edges import Method, Sample
+from tasks.sampling.neighborhoods.fast_random import STEP, below_and_fraction, output, stream, unit
+from tasks.sampling.neighborhoods.in_edges import Sample
 from tasks.sampling.neighborhoods.lookup import find_edge
 from tasks.sampling.neighborhoods.neighbors import NeighborSampler
-
-METHODS: tuple[Method, ...] = ("uniform", "replace", "weighted", "labor")
 
 
 def random_graph(num_nodes: int, num_edges: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -41,11 +38,6 @@ def random_weights(count: int, seed: int = 0) -> np.ndarray:
     """Weights of several orders of magnitude, a fifth of them 0."""
     rng = np.random.default_rng(seed)
     return (rng.exponential(1, count) ** 3 * (rng.random(count) > 0.2)).astype(np.float32)
-
-
-def make(method: Method, indptr: np.ndarray, indices: np.ndarray, fanouts: tuple[int, ...], **options: Any) -> Any:
-    weight = random_weights(len(indices)) if method == "weighted" else None
-    return NeighborSampler(indptr, indices, fanouts, method=method, **{"edge_weight": weight, **options})
 
 
 def regular(num_nodes: int, degree: int) -> tuple[np.ndarray, np.ndarray]:
@@ -83,11 +75,10 @@ def fits(counts: Counter[Any], chances: dict[Any, float]) -> bool:
 
 @pytest.mark.parametrize(("num_nodes", "num_edges"), [(1, 0), (7, 20), (97, 901), (301, 4003)])
 @pytest.mark.parametrize("fanouts", [(3,), (4, 2), (-1, -1), (70, 3)])
-@pytest.mark.parametrize("method", METHODS)
-def test_blocks_hold_true_edges_of_the_right_number(num_nodes, num_edges, fanouts, method) -> None:
+def test_blocks_hold_true_edges_of_the_right_number(num_nodes, num_edges, fanouts) -> None:
     indptr, indices = random_graph(num_nodes, num_edges, num_nodes)
     seeds = np.unique(np.random.default_rng(1).integers(0, num_nodes, 11))
-    sampler = make(method, indptr, indices, fanouts)
+    sampler = NeighborSampler(indptr, indices, fanouts)
     nodes, layers = sampler.sample(seeds, key=5)
     assert len(np.unique(nodes)) == len(nodes)
     assert (nodes[: len(seeds)] == seeds).all()
@@ -95,21 +86,9 @@ def test_blocks_hold_true_edges_of_the_right_number(num_nodes, num_edges, fanout
     for fanout, layer in zip(fanouts, layers[::-1], strict=True):
         assert len(layer.indptr) == num_dst + 1
         degree = np.diff(indptr)[nodes[:num_dst]]
-        if fanout >= 0 and method == "weighted":
-            heavy = np.add.reduceat(np.append(sampler.edges.edge_weight > 0, [False]), indptr[:-1]) * (
-                np.diff(indptr) > 0
-            )
-            degree = heavy[nodes[:num_dst]]
-        expected = degree if fanout < 0 else np.minimum(degree, fanout)
-        if fanout >= 0 and method == "replace":
-            expected = np.where(degree > 0, fanout, 0)
-        if fanout < 0 or method != "labor":
-            assert (np.diff(layer.indptr) == expected).all()
-        else:
-            assert (np.diff(layer.indptr)[degree <= fanout] == degree[degree <= fanout]).all()
+        assert (np.diff(layer.indptr) == (degree if fanout < 0 else np.minimum(degree, fanout))).all()
         edges = edges_of(layer, nodes)
-        if method != "replace":
-            assert len(set(edges)) == len(edges)
+        assert len(set(edges)) == len(edges)
         assert all(find_edge(indptr, indices, s, d) >= 0 for s, d in edges)
         assert (indices[layer.positions] == nodes[layer.indices]).all()
         num_dst = len(layer.degree)
@@ -156,94 +135,11 @@ def test_nodes_draw_independently_of_each_other() -> None:
     assert scipy.stats.chi2_contingency(table).pvalue > 1e-3
 
 
-def test_draws_with_replacement_do_not_know_of_each_other() -> None:
-    sampler = NeighborSampler(*regular(50, 5), (2,), method="replace")
-    pairs: Counter[tuple[int, int]] = Counter()
-    for key in range(200):
-        pairs.update(map(tuple, (sampler.sample(np.arange(50), key)[1][0].positions.reshape(50, 2) % 5).tolist()))
-    assert fits(pairs, dict.fromkeys(itertools.product(range(5), repeat=2), 1 / 25))
-
-
-def successive(weight: list[float], fanout: int) -> dict[tuple[int, ...], float]:
-    """Chance of each set when one edge after the other is drawn in proportion to the weights of those left."""
-    chances: Counter[tuple[int, ...]] = Counter()
-    for order in itertools.permutations([i for i, a in enumerate(weight) if a > 0], fanout):
-        chance, left = 1.0, sum(weight)
-        for i in order:
-            chance, left = chance * weight[i] / left, left - weight[i]
-        chances[tuple(sorted(order))] += chance
-    return dict(chances)
-
-
-@pytest.mark.parametrize("inverse_chances", [False, True])
-@pytest.mark.parametrize(
-    "weight",
-    [
-        [3.0, 1.0, 0.0, 2.0, 2.0, 0.5],
-        [500.0, 1.0, 2.0, 1.0, 0.0, 3.0],  # rejection gives up, arrival times go on
-    ],
-)
-def test_weighted_draws_follow_the_weights(weight: list[float], inverse_chances: bool) -> None:
-    weights = np.tile(np.array(weight, np.float32), 50)
-    options: Any = {"method": "weighted", "edge_weight": weights, "inverse_chances": inverse_chances}
-    counts = drawn_sets(NeighborSampler(*regular(50, len(weight)), (3,), **options), len(weight), 400)
-    assert fits(counts, successive(weight, 3))
-
-
-def test_weights_that_are_no_weights_are_refused() -> None:
-    for bad in (-1.0, np.nan, np.inf):
-        weight = np.array([1.0, bad, 2.0], np.float32)
-        with pytest.raises(DataError, match="negative or infinite numbers or NaN"):
-            NeighborSampler(*regular(1, 3), (2,), method="weighted", edge_weight=weight)
-
-
-def test_a_node_whose_edges_weigh_nothing_has_no_neighbours() -> None:
-    sampler = NeighborSampler(*regular(2, 4), (2,), method="weighted", edge_weight=np.zeros(8, np.float32))
-    nodes, [layer] = sampler.sample(np.arange(2), 0)
-    assert nodes.tolist() == [0, 1]
-    assert layer.indptr.tolist() == [0, 0, 0]
-    assert layer.degree.tolist() == [4, 4]
-
-
-def test_labor_takes_each_source_or_not_for_all_destinations() -> None:
-    num_nodes, degree, fanout = 30, 12, 4
-    sampler = NeighborSampler(*regular(num_nodes, degree), (fanout,), method="labor")
-    taken = np.zeros(degree)
-    sizes: Counter[int] = Counter()
-    for key in range(3000):
-        layer = sampler.sample(np.arange(num_nodes), key)[1][0]
-        drawn = [(layer.positions[a:b] % degree).tolist() for a, b in itertools.pairwise(layer.indptr)]
-        assert all(each == drawn[0] for each in drawn)  # same neighbours, same degree: same draws
-        taken[drawn[0]] += 1
-        sizes[len(drawn[0])] += 1
-    chance = fanout / degree
-    assert np.abs(taken / 3000 - chance).max() < 5 * np.sqrt(chance * (1 - chance) / 3000)
-    # sources draw independently: sizes are binomial (large ones together, for chi-square's sake)
-    chances = {size: float(scipy.stats.binom.pmf(size, degree, chance)) for size in range(9)}
-    chances[9] = 1 - sum(chances.values())
-    assert fits(
-        Counter({min(size, 9): sum(n for s, n in sizes.items() if min(s, 9) == size) for size in sizes}), chances
-    )
-
-
-def test_labor_reaches_fewer_nodes() -> None:
-    indptr, indices = random_graph(2000, 60_000, 1)
-    seeds = np.arange(200)
-    reached = {
-        method: np.mean([len(make(method, indptr, indices, (5, 5)).sample(seeds, key)[0]) for key in range(10)])
-        for method in ("uniform", "labor")
-    }
-    assert reached["labor"] < 0.9 * reached["uniform"]
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_weights_make_sums_unbiased(method: Method) -> None:
+def test_weights_make_sums_unbiased() -> None:
     indptr, indices = random_graph(40, 700, 4)
     edge_weight = random_weights(len(indices), 3)
     x = np.random.default_rng(0).standard_normal(40)
-    sampler = make(
-        method, indptr, indices, (3,), inverse_chances=True, edge_weight=edge_weight if method == "weighted" else None
-    )
+    sampler = NeighborSampler(indptr, indices, (3,), inverse_chances=True)
     draws = []
     for key in range(3000):
         nodes, [layer] = sampler.sample(np.arange(40), key)
@@ -256,25 +152,12 @@ def test_weights_make_sums_unbiased(method: Method) -> None:
     assert np.mean(draws, axis=0)[0] != pytest.approx(exact[0], rel=1e-9)  # the hub was sampled
 
 
-def test_only_labor_weighs_unasked() -> None:
-    indptr, indices = random_graph(60, 900, 0)
-    for method in METHODS:
-        [layer] = make(method, indptr, indices, (4,)).sample(np.arange(9), 1)[1]
-        assert (layer.weight is not None) == (method == "labor")
-        [layer] = make(method, indptr, indices, (4,), inverse_chances=True).sample(np.arange(9), 1)[1]
-        assert layer.weight.shape == layer.indices.shape
-    [layer] = make("labor", indptr, indices, (4,)).sample(np.arange(9), 1)[1]
-    expected = np.repeat(np.maximum(1, layer.degree[:9] / 4), np.diff(layer.indptr))
-    np.testing.assert_allclose(layer.weight, expected, rtol=1e-6)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_a_sample_depends_on_its_key_only(method: Method) -> None:
+def test_a_sample_depends_on_its_key_only() -> None:
     """Not on samples before, nor on those that other threads draw at the same time."""
     indptr, indices = random_graph(200, 5000, 0)
     jobs = [(np.arange(key, key + 50), key) for key in range(12)]
-    alone = [make(method, indptr, indices, (4, 4)).sample(*job) for job in jobs]
-    shared = make(method, indptr, indices, (4, 4))
+    alone = [NeighborSampler(indptr, indices, (4, 4)).sample(*job) for job in jobs]
+    shared = NeighborSampler(indptr, indices, (4, 4))
     got: dict[int, Any] = {}
     start = threading.Barrier(3)
 
@@ -299,10 +182,9 @@ def test_a_sample_depends_on_its_key_only(method: Method) -> None:
     assert not np.array_equal(alone[0][1][1].positions, other[1][1].positions)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_an_open_hop_draws_the_same_and_numbers_nothing(method: Method) -> None:
+def test_an_open_hop_draws_the_same_and_numbers_nothing() -> None:
     indptr, indices = random_graph(150, 3000, 2)
-    sampler = make(method, indptr, indices, (4, 3), positions=False)
+    sampler = NeighborSampler(indptr, indices, (4, 3), positions=False)
     nodes, (outer, inner) = sampler.sample(np.arange(20), 7)
     kept, (opened, same) = sampler.sample(np.arange(20), 7, open_last=True)
     assert len(kept) == len(inner.degree) == len(opened.degree)
@@ -314,15 +196,14 @@ def test_an_open_hop_draws_the_same_and_numbers_nothing(method: Method) -> None:
     assert opened.positions is None
 
 
-@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("open_last", [False, True])
-def test_excluded_pairs_carry_no_messages_either_way(method: Method, open_last: bool) -> None:
+@pytest.mark.parametrize("takes_all", [False, True])
+def test_excluded_pairs_carry_no_messages_either_way(takes_all: bool, open_last: bool) -> None:
     indptr, indices = random_graph(60, 1500, 3)
     dst = np.repeat(np.arange(60), np.diff(indptr))
     chosen = np.random.default_rng(0).choice(len(indices), 20, replace=False)
     pairs = np.stack([indices[chosen].astype(np.int64), dst[chosen]])
-    fanouts = (-1, -1) if method == "uniform" else (9, 9)
-    sampler = make(method, indptr, indices, fanouts, inverse_chances=True)
+    sampler = NeighborSampler(indptr, indices, (-1, -1) if takes_all else (9, 9), inverse_chances=True)
     local, seeds = sampler.number(pairs)
     assert (seeds[local] == pairs).all()
     nodes, layers = sampler.sample(seeds, 0, excluded=local, open_last=open_last)
@@ -339,11 +220,11 @@ def test_excluded_pairs_carry_no_messages_either_way(method: Method, open_last: 
         assert not set(kept) & banned
         assert layer.indptr[-1] == len(layer.indices) == len(layer.positions) == len(layer.weight)
         assert (indices[layer.positions] == names[layer.indices]).all()
-        if method == "uniform":
+        if takes_all:
             every = {(int(s), int(d)) for d in set(targets.tolist()) for s in indices[indptr[d] : indptr[d + 1]]}
             assert set(kept) == every - banned
             dropped += len(every & banned)
-    if method == "uniform":
+    if takes_all:
         assert dropped >= 20
     else:  # what stays keeps its weight
         [inner] = layers[1:]
@@ -366,7 +247,8 @@ def _draws(key: int, limit: int, places: Any, rests: Any, units: Any, bits: Any)
         state = stream(key, row)
         for column in range(places.shape[1]):
             state += STEP
-            places[row, column], rests[row, column] = below_and_rest(state, limit)
+            places[row, column], fraction = below_and_fraction(state, limit)
+            rests[row, column] = np.float64(fraction) / 2.0**64
             units[row, column], bits[row, column] = unit(state), output(state)
 
 

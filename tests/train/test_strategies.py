@@ -257,18 +257,6 @@ def test_partitions_that_ranks_cannot_share_are_refused(tmp_path: Path) -> None:
     strategies("partition_parallel", 3)[0].check(TrainConfig(), "neighbor", manifest)
 
 
-def test_a_rank_reads_features_of_its_own_part_and_halo_only(tmp_path: Path) -> None:
-    store = opened(parts(node_graph(tmp_path, num_nodes=400), 4))
-    [rank, *_] = strategies("partition_parallel", 4, halo_hops=0)
-    local = rank.open(store)
-    loader = make_loader("neighbor", local, fanout=(5, 5))
-    batch = rank.finish(loader.batch(np.arange(10), 3))
-    assert batch.inputs.feat is not None
-    assert len(local["feat"]) == 100
-    assert int(batch.inputs.node_ids.max()) < 100
-    assert np.array_equal(batch.inputs.feat, store["feat"][batch.inputs.node_ids])
-
-
 @pytest.mark.parametrize("task", ["node", "link"])
 def test_one_rank_of_every_strategy_does_the_same(tmp_path: Path, task: str) -> None:
     graph = partition(tmp_path / "g", task)

@@ -18,7 +18,7 @@ from configs.registry import LOADERS
 from configs.values.sizes import in_words, number_of_bytes
 from models.kernels.tables.row_layout import UpdateRule
 from models.vectors.configs import Pairing
-from tasks.sampling.walks.alias import draw_many
+from tasks.sampling.walks.alias import alias_table, draw_many
 from tasks.stage import Parent
 from tasks.storage.graph_store import GraphStore
 from tasks.train.factors.engine import FactorEngine
@@ -101,7 +101,7 @@ def test_negatives_come_by_degree_within_a_block() -> None:
 def test_negatives_that_are_drawn_alike_are_those_of_a_table(num_nodes: int) -> None:
     made, drawn = Negatives(np.arange(1, num_nodes + 1), 1, 0.0), np.empty((2, 5000), np.int32)
     made.draw(0, 3, drawn[0])
-    draw_many(made.table(0), np.uint64(3), drawn[1])
+    draw_many(alias_table(np.ones(num_nodes)), np.uint64(3), drawn[1])
     np.testing.assert_array_equal(drawn[0], drawn[1])
     assert drawn.max() == num_nodes - 1
     with_alone = Negatives(np.array([0, 3, 0, 7]), 1, 0.0)
@@ -135,10 +135,6 @@ def train(job: Job[Any]) -> dict[str, Any]:
     with own_settings():
         family_of(job.train).train(job, Ranks())
     return json.loads((job.work / RESULT).read_text())
-
-
-class StoppedError(Exception):
-    """Stands for a kill."""
 
 
 @pytest.mark.parametrize(
@@ -339,14 +335,14 @@ def test_blocks_are_cut_no_smaller_than_negatives_need(threads: int, shared: boo
         assert blocks <= 18
         return choose_room(blocks, sizes, memory, threads, 1)
 
-    with pytest.raises(RecipeError, match=r"^train.strategy.memory: 1 B have no room for the .* give ") as error:
+    with pytest.raises(RecipeError, match=r"have no room in 1 B; .*raise train.strategy.memory") as error:
         choose(1)
-    enough = re.search(r"give ([\d.]+ kB) or more, or lower train.threads", str(error.value))
+    enough = re.search(r"to ([\d.]+ kB) or more, or lower train.threads", str(error.value))
     assert enough
     memory = int(number_of_bytes(enough[1]))
     assert memory < sizes.all_tables
     assert choose(memory) == threads * sizes.keys
-    with pytest.raises(RecipeError, match=r"^train.strategy.memory: [\d.]+ kB have no room"):
+    with pytest.raises(RecipeError, match=r"have no room in [\d.]+ kB; raise train.strategy.memory"):
         choose(memory - 1000)
 
 

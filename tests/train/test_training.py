@@ -111,7 +111,7 @@ def test_a_best_epoch_that_is_the_last_one_is_told(tmp_path: Path, home: Home) -
 def test_other_tasks_train(tmp_path: Path, task: str, capsys: pytest.CaptureFixture[str]) -> None:
     job = make_job(recipe(task), partition(tmp_path / "g", task), tmp_path / "work")
     train_here(job)
-    assert "learning rate 0.01 x 1 (lr_scaling=none, ranks: 1) = 0.01; no warm-up, constant" in capsys.readouterr().out
+    assert "learning rate 0.01 (lr_scaling=none, ranks: 1); constant over" in capsys.readouterr().out
     losses = [line["train/loss"] for line in records(job.work) if "train/loss" in line]
     assert len(losses) == 4
     assert losses[-1] < losses[0]
@@ -270,7 +270,7 @@ def test_what_cannot_work_is_refused_before_any_rank_starts(
         ("train.schedule.warmup_steps=10000", "leaves nothing"),
         ("train.learning_rate=1e30", r"diverged: the loss is .* at step \d+ \(epoch 1\)"),
         ("train.accumulate_steps=50", "more than the 5 batches"),
-        ("train.precision=float16", "needs a GPU"),
+        ("train.precision=tf32", "needs a GPU"),
         ("train.embeddings=sparse", "nothing to embed"),
     ],
 )

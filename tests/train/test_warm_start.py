@@ -25,7 +25,7 @@ from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
 from tasks.storage.ids import IdMap
-from tasks.storage.manifests import RunResult
+from tasks.storage.outcomes import RunResult
 from tasks.storage.snapshots import earlier_snapshots
 from tasks.train import stage
 from tasks.train.job import BEST, LAST, Job, WarmStart
@@ -283,7 +283,7 @@ def test_a_training_is_the_same_where_it_begins_with_the_same_weights(tmp_path: 
     there, other = dataclasses.replace(first, key="of another home"), dataclasses.replace(first, weights="bbbb")
     jobs = [Job.make(recipe(2), tmp_path, "graph", tmp_path, warm) for warm in (first, there, other)]
     assert jobs[0].digest == jobs[1].digest != jobs[2].digest
-    facts = [stage._facts(recipe(2), job, "graph") for job in jobs]
+    facts = [stage.compared_facts(recipe(2), job, "graph") for job in jobs]
     assert facts[0] == facts[1]
     said = difference(facts[0], facts[2], 1)
     assert said is not None

@@ -98,7 +98,8 @@ def main(path: Path) -> None:
         # A checkpoint brings rank 0's table to both.
         file = path.parent / "state.pt"
         if ranks.is_main:
-            checkpoint.save_atomic({"model": sparse.model.state_dict(), **sparse.state_dict()}, file)
+            state = {"model": sparse.model.state_dict(), "embedding": sparse.embedding.tensors()}  # type: ignore[union-attr]
+            checkpoint.save_atomic(state, file)
         tables = take_tables(checkpoint.load(file, mapped=True)) if ranks.is_main else None
         assert fresh.embedding is not None
         fresh.embedding.restore(tables)

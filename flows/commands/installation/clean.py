@@ -20,7 +20,7 @@ from tasks.storage.artifacts import ArtifactStore, file_lock, is_locked
 from tasks.storage.home import Home
 from tasks.storage.home_files.temporary import PREFIX
 from tasks.storage.home_files.temporary import lock_path as lock_path_of_temporary
-from tasks.storage.manifests import VECTORS
+from tasks.storage.outcomes import VECTORS
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,6 @@ class Removed:
     path: Path
     num_bytes: int
     reason: str
-
-    def as_json(self) -> dict[str, Any]:
-        """Return it as plain values."""
-        return {"what": self.what, "path": str(self.path), "bytes": self.num_bytes, "reason": self.reason}
 
 
 def needed_artifacts(home: Home, younger_than: float) -> set[tuple[str, str]]:
@@ -208,10 +204,7 @@ class _Cleaning:
         if not self.dry_run:
             self.names_gone.clear()  # what was removed before is no longer counted by the file system
         total = 0
-        for path in folder.rglob("*"):
-            status = path.lstat()
-            if path.is_dir():
-                continue
+        for status in [path.lstat() for path in folder.rglob("*") if not path.is_dir()]:
             self.names_gone[status.st_dev, status.st_ino] += 1
             if self.names_gone[status.st_dev, status.st_ino] >= status.st_nlink:
                 total += status.st_size

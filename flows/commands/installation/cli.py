@@ -44,9 +44,14 @@ def clean(
     use as vectors.
     """
     from flows.commands.installation.clean import clean_home, show_removed
-    from flows.terminal.ages import parse_age
     from flows.terminal.console import print_result
+    from flows.terminal.options import parse_age
 
     removed = clean_home(open_home(home), parse_age(older_than), dry_run=dry_run, keep_versions=keep_versions)
-    values = {"removed": [item.as_json() for item in removed], "bytes": sum(item.num_bytes for item in removed)}
+    values = {
+        "removed": [
+            {"what": one.what, "path": str(one.path), "bytes": one.num_bytes, "reason": one.reason} for one in removed
+        ],
+        "bytes": sum(item.num_bytes for item in removed),
+    }
     print_result(as_json, values, lambda: show_removed(removed, dry_run=dry_run))

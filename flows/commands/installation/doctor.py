@@ -9,18 +9,17 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from importlib.metadata import PackageNotFoundError, distribution, requires, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 
 from configs.errors import UserError
-from flows.services.environment import own_server_url, prepare_environment
+from flows.services.environment import prepare_environment
+from flows.services.health import answers
 from flows.terminal.console import format_bytes, out
 from flows.terminal.waiting import waiting
 from tasks.storage.home import Home
 
-_LITTLE_DISK_BYTES = 2 * 10**9
-_LITTLE_MEMORY_BYTES = 2 * 10**9
-
+_LITTLE_BYTES = 2 * 10**9
 
 Finding = tuple[str, str, str]
 """`ok`, `note` (works, but look at it) or `broken`; what it is about; and the text, which says how to mend it."""
@@ -76,11 +75,6 @@ def _packages(home: Home) -> Iterator[Finding]:
         yield ("broken", "packages", f"{'; '.join(wrong)}; mend it with: make setup")
     else:
         yield ("ok", "packages", ", ".join(shown))
-    for extra, package in (("dask", "prefect-dask"), ("ray", "prefect-ray")):
-        try:
-            yield ("ok", f"extra {extra}", f"{package} {distribution(package).version}")
-        except PackageNotFoundError:
-            yield ("ok", f"extra {extra}", f'not installed (optional): pip install --editable ".[{extra}]"')
 
 
 def _dgl(home: Home) -> Iterator[Finding]:
@@ -110,8 +104,7 @@ def _devices(home: Home) -> Iterator[Finding]:
         properties = torch.cuda.get_device_properties(i)
         yield ("ok", f"cuda:{i}", f"{properties.name}, {format_bytes(properties.total_memory)}")
     if count == 0:
-        has_driver = shutil.which("nvidia-smi") is not None
-        if has_driver and torch.version.cuda is None:
+        if shutil.which("nvidia-smi") is not None and torch.version.cuda is None:
             yield ("note", "devices", "CPU only: torch is a CPU build although nvidia-smi is here; make clean setup")
         else:
             yield ("ok", "devices", "CPU (no CUDA device)")
@@ -121,50 +114,27 @@ def _machine(home: Home) -> Iterator[Finding]:
     import psutil
 
     memory = psutil.virtual_memory()
-    cores = len(os.sched_getaffinity(0))
-    text = f"{cores} cores, {format_bytes(memory.available)} of {format_bytes(memory.total)} free"
-    if memory.available < _LITTLE_MEMORY_BYTES:
+    sizes = f"{format_bytes(memory.available)} of {format_bytes(memory.total)} free"
+    text = f"{len(os.sched_getaffinity(0))} cores, {sizes}"
+    if memory.available < _LITTLE_BYTES:
         yield ("note", "machine", f"{text}: little memory; close something before a large graph")
     else:
         yield ("ok", "machine", text)
-
-
-def _disk(home: Home) -> Iterator[Finding]:
     free = shutil.disk_usage(home.root).free
     text = f"{format_bytes(free)} free under {home.root}"
-    if free < _LITTLE_DISK_BYTES:
+    if free < _LITTLE_BYTES:
         yield ("broken", "disk", f"{text}: free some (graphmill clean) or take another place (--home DIR)")
     else:
         yield ("ok", "disk", text)
 
 
 def _home_folder(home: Home) -> Iterator[Finding]:
-    status = home.root.stat()
-    mode = stat.S_IMODE(status.st_mode)
-    if status.st_uid != os.getuid():
-        yield ("broken", "home", f"{home.root} belongs to another user; take your own (--home DIR)")
-    elif mode & 0o077:
-        what = "write" if mode & 0o022 else "look"
-        yield ("broken", "home", f"others may {what} into {home.root} ({mode:o}); mend it with: chmod 700 {home.root}")
-    elif not os.access(home.root, os.W_OK | os.X_OK):
-        yield ("broken", "home", f"{home.root} cannot be written; mend it with: chmod 700 {home.root}")
-    else:
-        yield ("ok", "home", f"{home.root} ({mode:o})")
-    try:
-        home.secret_key()
-        yield ("ok", "secret.key", f"{stat.S_IMODE(home.secret_key_file.stat().st_mode):o}")
-    except UserError as error:
-        yield ("broken", "secret.key", str(error))
-    yield from _modes(home)
-
-
-def _modes(home: Home) -> Iterator[Finding]:
     """Look at what is for its owner's eyes only: see `docs/pages/security.md`."""
     services = home.root / "services"
-    folders = [services, services / "logs", home.prefect]
+    folders = [home.root, services, services / "logs", home.prefect]
     files = [home.root / "trusted-code", services / "settings.json", services / "mlflow-auth.ini"]
     for path, wanted in [*((folder, 0o700) for folder in folders), *((file, 0o600) for file in files)]:
-        name = str(path.relative_to(home.root))
+        name = str(path.relative_to(home.root)) if path != home.root else "home"
         try:
             status = path.lstat()
         except FileNotFoundError:
@@ -175,42 +145,32 @@ def _modes(home: Home) -> Iterator[Finding]:
         elif stat.S_ISLNK(status.st_mode):
             yield ("note", name, f"{path} is a link: see to it that what it leads to is yours alone")
         elif mode & 0o077:
-            what = "look into" if wanted == 0o700 else "read"
+            what = "read" if wanted == 0o600 else "write into" if mode & 0o022 else "look into"
             yield ("broken", name, f"others may {what} {path} ({mode:o}); mend it with: chmod {wanted:o} {path}")
-
-
-def _prefect_server(home: Home) -> Iterator[Finding]:
-    url = own_server_url()
-    if url is None:
-        yield ("ok", "prefect", "no PREFECT_API_URL: each run starts a server of its own")
-    else:
-        yield _reach("prefect", "PREFECT_API_URL", url)
-
-
-def _mlflow_server(home: Home) -> Iterator[Finding]:
-    url = os.environ.get("MLFLOW_TRACKING_URI")
-    if not url:
-        yield ("ok", "mlflow", f"no MLFLOW_TRACKING_URI: runs are kept in {home.mlflow}")
-    elif not url.startswith("http"):
-        yield ("ok", "mlflow", f"MLFLOW_TRACKING_URI={url.rpartition('@')[2]}")
-    else:
-        yield _reach("mlflow", "MLFLOW_TRACKING_URI", url)
-
-
-def _reach(subject: str, variable: str, url: str) -> Finding:
-    import requests
-
-    shown = url.rpartition("@")[2]
+        elif path == home.root:
+            yield ("ok", name, f"{path} ({mode:o})")
     try:
-        status = requests.get(f"{url.rstrip('/')}/health", timeout=5).status_code
-    except requests.RequestException as error:
-        kind = type(error).__name__
-        return ("broken", subject, f"{shown} does not answer ({kind}); start it, or unset {variable} to do without")
-    if status in (401, 403):
-        return ("note", subject, f"{shown} answers and wants a password ({status})")
-    if status >= 400:
-        return ("broken", subject, f"{shown} answers {status}; check {variable}")
-    return ("ok", subject, f"{shown} answers")
+        home.secret_key()
+        yield ("ok", "secret.key", f"{stat.S_IMODE(home.secret_key_file.stat().st_mode):o}")
+    except UserError as error:
+        yield ("broken", "secret.key", str(error))
+
+
+def _servers(home: Home) -> Iterator[Finding]:
+    without = {
+        "PREFECT_API_URL": "each run has a server of its own",
+        "MLFLOW_TRACKING_URI": f"runs lie in {home.mlflow}",
+    }
+    for variable, instead in without.items():
+        url, subject = os.environ.get(variable, ""), variable.partition("_")[0].lower()
+        shown = url.rpartition("@")[2]
+        trouble = answers(f"{url.rstrip('/')}/health", by_proxy=True) if url.startswith("http") else ""
+        if not url:
+            yield ("ok", subject, f"no {variable}: {instead}")
+        elif trouble:
+            yield ("broken", subject, f"{shown} {trouble}; start it, or unset {variable} to do without")
+        else:
+            yield ("ok", subject, f"{shown} answers" if url.startswith("http") else f"{variable}={shown}")
 
 
 CHECKS: tuple[Callable[[Home], Iterator[Finding]], ...] = (
@@ -219,8 +179,6 @@ CHECKS: tuple[Callable[[Home], Iterator[Finding]], ...] = (
     _dgl,
     _devices,
     _machine,
-    _disk,
     _home_folder,
-    _prefect_server,
-    _mlflow_server,
+    _servers,
 )

@@ -27,9 +27,8 @@ _ROWS = 1 << 16
 def find_neighbors(embeddings: Path, node: list[str], nodes: Path | None, k: int, metric: str) -> Iterator[Neighbors]:
     """Yield the k nearest of each of `node`, or of those that the file `nodes` lists, in the order asked.
 
-    Raises:
-        RecipeError: nobody's neighbours are asked for, or an unknown metric.
-        DataError: a damaged file, or a node that is not in it.
+    Raises RecipeError: nobody's neighbours are asked for, or an unknown metric; DataError: a damaged file, or a node
+    that is not in it.
     """
     known = get_args(Metric)
     if metric not in known:

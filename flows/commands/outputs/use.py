@@ -12,8 +12,8 @@ from flows.apply.model_use import Data, ModelUse, NotFoundError
 from flows.commands.recipes.run import run_flow
 from flows.records.use_options import UseOptions
 from flows.services.environment import own_server_url, prepare_environment
-from flows.terminal.console import Reporter, err
-from flows.terminal.progress import REPORTER
+from flows.terminal.console import err
+from flows.terminal.progress import REPORTER, Reporter
 from flows.terminal.room import check_home
 from tasks.apply.run import OutputKind
 from tasks.calls import ParentGoneError

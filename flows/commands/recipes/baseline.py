@@ -89,8 +89,7 @@ class Results:
 def run_baseline(home: Home, recipe: str, changes: list[str], seeds: int, *, only_list: bool, verbose: bool) -> bool:
     """Run a recipe with each seed that is missing, print mean and spread; returns whether every run succeeded.
 
-    Raises:
-        RecipeError: the recipe or a change is wrong; nothing was run.
+    Raises RecipeError: the recipe or a change is wrong; nothing was run.
     """
     planned, results = plan_seeds(home, recipe, changes, seeds)
     failed = [] if only_list else run_missing(home, planned, results, verbose=verbose)

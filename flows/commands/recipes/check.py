@@ -8,8 +8,8 @@ from typing import Any
 from configs.matching import listed
 from configs.schema import Recipe
 from flows.commands.recipes.data_check import DataCheck, check_data
-from flows.terminal.console import Reporter, err, out, print_result, table
-from flows.terminal.progress import ReporterListener
+from flows.terminal.console import err, out, print_result, table
+from flows.terminal.progress import Reporter
 from tasks.processes import ending
 from tasks.storage.home import Home
 
@@ -19,10 +19,10 @@ _SHOWN_ROWS = 30
 def check_recipe(home: Home, recipe: Recipe, *, as_json: bool) -> bool:
     """Check the data of a recipe and print what was found; returns whether it is good."""
     reporter = Reporter()
-    reporter.start("check")
+    reporter.begin("check")
     try:
         with ending.prompt_ending():
-            found = check_data(recipe, home, ReporterListener(reporter))
+            found = check_data(recipe, home, reporter)
     finally:
         reporter.close()
     print_result(as_json, {"recipe": recipe.name, "ok": found.ok, **asdict(found)}, lambda: show_check(found))

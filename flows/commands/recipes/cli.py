@@ -145,7 +145,8 @@ def plan(
     from configs.load import load_own_recipe
     from flows.commands.recipes.plan import make_plan, show_plan
     from flows.machines.own_rank import hosts_changes
-    from flows.terminal.console import Reporter, print_result
+    from flows.terminal.console import print_result
+    from flows.terminal.progress import Reporter
     from flows.terminal.selection import select_stages
     from tasks.publish.vectors import versions_taken, with_versions
 
@@ -241,24 +242,3 @@ def show(
 
     checked = with_known_versions(load_own_recipe(recipe, overrides or ()), lambda: open_home(home))
     print(json.dumps(dump_recipe(checked)) if as_json else commented_yaml(checked), end="\n" if as_json else "")
-
-
-@app.command()
-def schema(
-    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it here.")] = None,
-) -> None:
-    """Print the JSON Schema of a recipe, for editors (`# yaml-language-server: $schema=FILE`)."""
-    from configs.errors import RecipeError
-    from configs.source_files import user_path
-    from flows.commands.recipes.recipe_schema import recipe_schema
-    from tasks.storage.artifacts import output_errors, write_atomic
-
-    text = json.dumps(recipe_schema(), indent=1)
-    if output is None:
-        print(text)
-    elif (output := user_path(output)).is_dir() or not output.parent.is_dir():
-        raise RecipeError(f"--output {output} is no name of a file in a folder that there is")
-    else:
-        with output_errors(output.absolute()):
-            write_atomic(output.absolute(), f"{text}\n".encode())
-        print(output)

@@ -93,7 +93,7 @@ def with_known_versions(recipe: Recipe, open_home: Callable[[], Home]) -> Recipe
 
 def _lines(config: BaseModel, depth: int) -> Iterator[str]:
     pad, plain = "  " * depth, config.model_dump(mode="json")
-    for name in _ordered(config):
+    for name in sorted(type(config).model_fields, key=lambda name: name != "name"):
         field = type(config).model_fields[name]
         value = getattr(config, name, None)
         if field.description and not (name == "name" and isinstance(config, ComponentConfig)):
@@ -112,11 +112,6 @@ def _lines(config: BaseModel, depth: int) -> Iterator[str]:
                 yield f"{pad}  {_flow(key)}: {_flow(item.model_dump(mode='json'))}"
         else:
             yield f"{pad}{name}: {_flow(plain[name])}" if name in plain else f"{pad}{name}:  # has to be given"
-
-
-def _ordered(config: BaseModel) -> list[str]:
-    names = list(type(config).model_fields)
-    return sorted(names, key=lambda name: name != "name")
 
 
 def _flow(value: Any) -> str:

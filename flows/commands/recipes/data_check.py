@@ -74,44 +74,46 @@ class DataCheck:
             yield
         except TableError as error:
             said = [{"message": one.message, "rows": one.count} for one in error.mistakes]
-            said += [{"message": f"and more: {kind}", "rows": rows} for kind, rows in error.others.items()]
+            if error.num_others:
+                said.append({"message": "and more, of other kinds or columns", "rows": error.num_others})
             self.mistakes += [one for one in said if one not in self.mistakes]
         except UserError as error:
             self.mistakes.append({"message": str(error), "rows": 0})
 
 
-class _WarningCollector(Listener):
-    """Passes progress on, and keeps warnings for the end."""
+class _CheckListener(Listener):
+    """Passes progress on, and keeps warnings for the end, where the check says what was found."""
 
-    def __init__(self, inner: Listener, found: list[str]) -> None:
-        self.inner, self.found = inner, found
+    def __init__(self, outer: Listener, warnings: list[str]) -> None:
+        self.outer, self.warnings = outer, warnings
 
     def progress(self, stage: str, done: float, total: float, unit: str, note: str = "") -> None:
         """Pass it on."""
-        self.inner.progress(stage, done, total, unit, note)
+        self.outer.progress(stage, done, total, unit, note)
 
     def message(self, stage: str, text: str) -> None:
-        """Leave it: the check says what was found at its end."""
+        """Leave it."""
 
     def warning(self, stage: str, text: str) -> None:
         """Keep it."""
-        self.found.append(text)
+        self.warnings.append(text)
 
 
 def check_data(recipe: Recipe, home: Home, listener: Listener) -> DataCheck:
     """Ingest and preprocess into a temporary folder, which goes; return what was found, mistakes included.
 
     The folder lies in the home's `work`, where there is room for a data set; a source that has to be downloaded is, as
-    `run` would. Disk and memory: as of these stages.
-
-    Raises:
-        RecipeError: the home cannot be written.
-        StageError: its disk is full.
+    `run` would. Disk and memory: as of these stages. Raises RecipeError: the home cannot be written; StageError: its
+    disk is full.
     """
     found = DataCheck()
-    with _folder(home) as place:
+    with ExitStack() as stack:
+        try:
+            place = stack.enter_context(own_folder(home))
+        except PermissionError as error:
+            raise RecipeError(f"the home cannot be written ({error}); choose another with --home DIR") from error
         refuse_too_large(recipe, place)
-        collector = _WarningCollector(listener, found.warnings)
+        collector = _CheckListener(listener, found.warnings)
         with found.recording_mistakes():
             check_snapshot(recipe)
         with found.recording_mistakes():
@@ -123,16 +125,6 @@ def check_data(recipe: Recipe, home: Home, listener: Listener) -> DataCheck:
             if found.ok:
                 _preprocess(recipe, home, place, collector, found, ingested)
     return found
-
-
-@contextmanager
-def _folder(home: Home) -> Iterator[Path]:
-    with ExitStack() as stack:
-        try:
-            place = stack.enter_context(own_folder(home))
-        except PermissionError as error:
-            raise RecipeError(f"the home cannot be written ({error}); choose another with --home DIR") from error
-        yield place
 
 
 def _context(stage: str, home: Home, place: Path, listener: Listener) -> StageContext:
@@ -164,8 +156,9 @@ def _ingest(recipe: Recipe, home: Home, place: Path, listener: Listener, found: 
 def _preprocess(
     recipe: Recipe, home: Home, place: Path, listener: Listener, found: DataCheck, ingested: Parent
 ) -> None:
-    from tasks.components.afforest import number_components
+    from tasks.components.connected import number_components
     from tasks.preprocess.stage import STAGE
+    from tasks.train.labels.class_weights import class_weights
 
     context = _context("preprocess", home, place, listener)
     fields = STAGE.build(context, recipe, {"ingest": ingested})
@@ -187,24 +180,20 @@ def _preprocess(
         with found.recording_mistakes():
             check_graph(recipe.evaluate, graph, dataset, found.warnings.append)
         with found.recording_mistakes():
-            _weigh_classes(recipe, graph, dataset, found)
+            option: Any = getattr(recipe.train, "class_weight", "none")
+            class_weights(option, graph, class_names(dataset), found.notes.append)
     label = graph.get(graph.manifest.split_rows.labels)
     if label is not None:
-        count = _count_target_nodes(graph, ingested.manifest) if graph.manifest.split_rows.are_nodes else len(label)
+        count, node_type = len(label), graph.get("node_type")
+        if graph.manifest.split_rows.are_nodes and node_type is not None:
+            names = [one.name for one in ingested.manifest.node_types]
+            count = int(np.count_nonzero(node_type == names.index(ingested.manifest.target_type)))
         found.unlabelled = count - int(np.count_nonzero(has_label(label)))
     if not graph.manifest.split_rows.are_graphs:
         count, component = number_components(graph)
         largest = int(np.bincount(component).max(initial=0))
         isolated = int(graph.manifest.report["degrees"]["isolated"])
         found.graph = {"without_in_edge": isolated, "components": int(count), "largest_component": largest}
-
-
-def _weigh_classes(recipe: Recipe, graph: GraphStore, dataset: DatasetStore, found: DataCheck) -> None:
-    """Note the weights of classes, where the recipe has some. Raises RecipeError."""
-    from tasks.train.labels.class_weights import class_weights
-
-    option: Any = getattr(recipe.train, "class_weight", "none")
-    class_weights(option, graph, class_names(dataset), found.notes.append)
 
 
 def _relation_counts(dataset: DatasetStore, graph: GraphStore | None) -> dict[str, dict[str, int]]:
@@ -218,14 +207,6 @@ def _relation_counts(dataset: DatasetStore, graph: GraphStore | None) -> dict[st
             count += np.bincount(rows["relation"].to_numpy(), minlength=len(names))
     order = np.argsort(-sum(counts.values(), np.zeros(len(names), np.int64)), kind="stable")
     return {names[r]: {split: int(count[r]) for split, count in counts.items()} for r in order.tolist()}
-
-
-def _count_target_nodes(graph: GraphStore, manifest: DatasetManifest) -> int:
-    node_type = graph.get("node_type")
-    if node_type is None:
-        return graph.manifest.num_nodes
-    names = [one.name for one in manifest.node_types]
-    return int(np.count_nonzero(node_type == names.index(manifest.target_type)))
 
 
 def _class_counts(labels: Mapping[str, Array], names: list[str] | None, num_classes: int) -> dict[str, dict[str, int]]:

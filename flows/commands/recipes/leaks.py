@@ -7,8 +7,8 @@ from dataclasses import asdict
 
 from configs.errors import DataError
 from configs.schema import Recipe
-from flows.terminal.console import Reporter, err, out, print_result
-from flows.terminal.progress import ReporterListener
+from flows.terminal.console import err, out, print_result
+from flows.terminal.progress import Reporter
 from tasks.leak_check.check import LABELS, LeakCheck, NoMomentsError, check_leaks
 from tasks.processes import ending
 from tasks.storage.home import Home
@@ -45,10 +45,10 @@ def refuse_leaks(home: Home, recipe: Recipe, num_seeds: int, *, quiet: bool) -> 
 
 def _check(home: Home, recipe: Recipe, num_seeds: int) -> LeakCheck:
     reporter = Reporter()
-    reporter.start("check-leaks")
+    reporter.begin("check-leaks")
     try:
         with ending.prompt_ending():
-            return check_leaks(recipe, home, num_seeds, ReporterListener(reporter))
+            return check_leaks(recipe, home, num_seeds, reporter)
     finally:
         reporter.close()
 

@@ -13,7 +13,7 @@ from flows.services.addresses import mlflow_page, prefect_page
 from flows.services.settings import read_settings
 from flows.services.state import is_up
 from flows.terminal.console import print_facts
-from flows.terminal.invocation import graphmill_command
+from flows.terminal.options import graphmill_command
 from tasks.storage.home import Home
 
 if TYPE_CHECKING:
@@ -69,15 +69,11 @@ def where_to_look(home: Home, record: RunRecord) -> list[tuple[str, str]]:
     """Return what came of a run, and its pages where servers have them; else how to get at those."""
     facts = [("model", record.champion), ("written", record.written), ("report", record.report), ("map", record.map)]
     pages = [("mlflow", mlflow_page(record.mlflow_run_url))]
-    if record.in_prefect and not _is_forgotten(home, record):
+    settings = read_settings(home) if is_up(home) else None  # whose server keeps runs that ended for a while only
+    forgotten = settings is not None and 0 < settings.keep_runs < time.time() - record.started.timestamp()
+    if record.in_prefect and not forgotten:
         pages.append(("prefect", prefect_page(f"runs/flow-run/{record.id}")))
     lines = [(name, text) for name, text in facts + pages if text]
     if not all(page for _, page in pages):
         lines.append(("pages", f"{graphmill_command('up')} && {graphmill_command('inspect', record.id[:8])}"))
     return lines
-
-
-def _is_forgotten(home: Home, record: RunRecord) -> bool:
-    """Whether Prefect's history no longer has the run, since `graphmill up` keeps those that ended for a while only."""
-    settings = read_settings(home) if is_up(home) else None
-    return settings is not None and 0 < settings.keep_runs < time.time() - record.started.timestamp()

@@ -66,19 +66,18 @@ def make_plan(
 ) -> list[PlannedStage]:
     """Look at each stage in order, as `run` would.
 
-    Source files that this home has not read yet are read, to know them by their content; `progress` hears of it.
-
-    Raises:
-        RecipeError: a snapshot that the data cannot give, data that no memory holds, options that cannot train, an
-            unknown registered model.
-        StageError: the registry that the recipe takes vectors from cannot be reached.
+    Source files that this home has not read yet are read, to know them by their content; `progress` hears of it. Raises
+    RecipeError: a snapshot that the data cannot give, data that no memory holds, options that cannot train, an unknown
+    registered model; StageError: the registry that the recipe takes vectors from cannot be reached.
     """
     check_snapshot(recipe)
     refuse_excess_data(recipe)
     if "train" in selection.stages:
         check_options(recipe)
     recipe = with_versions(recipe, home)
-    before = _latest_stages(home, recipe.name)
+    before: dict[str, StageRecord] = {}
+    for run in all_runs(home, recipe.name):
+        before = run.stages | before
     keys: dict[str, str] = {}
     steps: list[PlannedStage] = []
     counts, manifest = expected_counts(recipe), None
@@ -87,7 +86,7 @@ def make_plan(
         step = _step(digests, recipe, selection, name, keys, before.get(name))
         if step.status == "cached":
             keys[name] = step.key
-            manifest = _manifest(home, name, step.key)
+            manifest = ArtifactStore(home).load(name, step.key, load_stage(name).manifest)
             counts = counts_of(manifest) if isinstance(manifest, DatasetManifest | GraphManifest) else counts
         else:
             step = _estimated(home, step, recipe, counts, manifest)
@@ -98,8 +97,7 @@ def make_plan(
 def _estimated(home: Home, step: PlannedStage, recipe: Recipe, counts: Counts | None, manifest: Any) -> PlannedStage:
     if counts is None:
         return step
-    size = disk_bytes(step.stage, recipe, counts)
-    if size is not None:  # the last run's may be that of a smaller graph
+    if (size := disk_bytes(step.stage, recipe, counts)) is not None:  # the last run's may be that of a smaller graph
         step = replace(step, num_bytes=size, size_from="estimate")
     if step.stage != "train":
         needed = memory_bytes(step.stage, recipe, counts)
@@ -109,10 +107,6 @@ def _estimated(home: Home, step: PlannedStage, recipe: Recipe, counts: Counts | 
         return step
     weights, needed = training
     return replace(step, reasons=[*step.reasons, weights], memory_bytes=needed)
-
-
-def _manifest(home: Home, name: str, key: str) -> Any:
-    return ArtifactStore(home).load(name, key, load_stage(name).manifest)
 
 
 def _step(
@@ -174,18 +168,12 @@ def _reasons(
     reasons = [f"the stage itself changed (version {old.version} -> {version})"] if old.version != version else []
     reasons += changes
     for parent, digest in old.parents.items():
-        manifest = _manifest(home, parent, keys[parent]) if parent in keys else None
-        if parent in keys and (manifest is None or manifest.digest != digest):
-            reasons.append(f"{parent} has other content")
+        if parent in keys:
+            manifest = ArtifactStore(home).load(parent, keys[parent], load_stage(parent).manifest)
+            if manifest is None or manifest.digest != digest:
+                reasons.append(f"{parent} has other content")
     same = artifact_key(name, version, old.config, old.parents)
     return reasons or [f"its artifact {same[:8]} is no longer there"]
-
-
-def _latest_stages(home: Home, recipe: str) -> dict[str, StageRecord]:
-    latest: dict[str, StageRecord] = {}
-    for run in all_runs(home, recipe):
-        latest = run.stages | latest
-    return latest
 
 
 def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
@@ -203,12 +191,12 @@ def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
 def changed_keys(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """Name the options that differ: `train.learning_rate 0.003 -> 0.01`."""
     before, after = flatten(old), flatten(new)
-    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-    return [f"{name} {_short(before, name)} -> {_short(after, name)}" for name in names]
-
-
-def _short(values: dict[str, Any], name: str) -> str:
-    return shorten(as_text(values[name]), 60) if name in values else "(absent)"
+    changes = []
+    for name in {**before, **after}:
+        if before.get(name) != after.get(name):
+            texts = [shorten(as_text(one[name]), 60) if name in one else "(absent)" for one in (before, after)]
+            changes.append(f"{name} {' -> '.join(texts)}")
+    return changes
 
 
 def shorten(text: str, width: int) -> str:

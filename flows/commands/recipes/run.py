@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -19,7 +19,8 @@ from flows.records.run_record import RunRecord, new_record
 from flows.records.tables import stage_text
 from flows.services.addresses import check_answers, check_tracking_store, is_away, server_went_away
 from flows.services.environment import own_server_url, prepare_environment
-from flows.terminal.console import Reporter, err, out
+from flows.terminal.console import err, out
+from flows.terminal.progress import REPORTER, Reporter
 from flows.terminal.room import check_home
 from flows.terminal.selection import Selection, select_stages
 from flows.terminal.waiting import waiting
@@ -82,7 +83,12 @@ def run(home: Home, request: RunRequest) -> RunRecord | None:
             if request.as_json:
                 print(json.dumps(failure_json(home, request.recipe, ending.TerminatedError())), flush=True)
 
-        with ending.closing(say_cancelled), _seen_by_others(home, recipe) if over_machines else nullcontext():
+        with ending.closing(say_cancelled), ExitStack() as stack:
+            if over_machines:  # others see that this command is there, long before a server has started
+                from tasks.train.ranks.presence import announced
+
+                check_home(home)
+                stack.enter_context(announced(home, with_versions(recipe, home)))
             record = run_flow(home, partial(run_recipe, home, request), verbose=request.verbose)
     show_outcome(err() if request.as_json else out(), home, record)
     if request.as_json:
@@ -112,14 +118,6 @@ def _over_machines(request: RunRequest, selection: Selection, recipe: Recipe | N
     return asked or (recipe is not None and take_part(recipe, selection.stages))
 
 
-def _seen_by_others(home: Home, recipe: Recipe) -> AbstractContextManager[object]:
-    """Let other machines of a training see that this command is there, long before a server has started."""
-    from tasks.train.ranks.presence import announced
-
-    check_home(home)
-    return announced(home, with_versions(recipe, home))
-
-
 def _run_from_cache(home: Home, request: RunRequest, recipe: Recipe, selection: Selection) -> RunRecord | None:
     """Look whether anything is to be made; returns None where it is, else the run that it came to.
 
@@ -144,7 +142,7 @@ def _run_from_cache(home: Home, request: RunRequest, recipe: Recipe, selection: 
     if not record_cached_run(home, record, outcomes):
         return None
     for name, stage in record.stages.items():
-        reporter.finish(name, stage_text(stage))
+        reporter.end(name, stage_text(stage))
     for text in said:
         reporter.message("ingest", text)
     reporter.close()
@@ -196,16 +194,19 @@ def flow_server(home: Home, *, verbose: bool) -> Iterator[EmbeddedServer | None]
     """Have a Prefect server for the flows that the block calls: the user's own (None), else one that starts now."""
     check_home(home)
     prepare_environment(home, verbose=verbose)
-    with ExitStack() as stack:
-        stack.enter_context(_raise_the_reason())
-        stack.enter_context(ending.prompt_ending())
-        stack.enter_context(temporary_folder(home))
-        own = own_server_url()
-        if own is not None:
-            check_answers(own)
-        else:
-            err().print("starting a Prefect server for this run", style="dim")
-        yield None if own else stack.enter_context(embedded_server(home))
+    try:
+        with ending.prompt_ending(), temporary_folder(home), ExitStack() as stack:
+            own = own_server_url()
+            if own is not None:
+                check_answers(own)
+            else:
+                err().print("starting a Prefect server for this run", style="dim")
+            yield None if own else stack.enter_context(embedded_server(home))
+    except BaseException:
+        why = ending.reason()
+        if why is None:
+            raise
+        raise why from None
 
 
 def call_flow(server: EmbeddedServer | None, call: Callable[[], T], *, verbose: bool) -> T:
@@ -213,8 +214,6 @@ def call_flow(server: EmbeddedServer | None, call: Callable[[], T], *, verbose: 
     with waiting("loading Prefect"):
         import httpx
         from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
-
-    from flows.terminal.progress import REPORTER
 
     quiet = {}
     if server is not None:
@@ -247,14 +246,3 @@ def _flush_prefect() -> None:
     patience = 0.5 if ending.is_ending() else 10.0
     APILogWorker.drain_all(timeout=patience)
     EventsWorker.drain_all(timeout=patience)
-
-
-@contextmanager
-def _raise_the_reason() -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        why = ending.reason()
-        if why is None:
-            raise
-        raise why from None

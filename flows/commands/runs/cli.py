@@ -59,13 +59,13 @@ def inspect(
     unsure about it: `graphmill inspect data/ > shop.yaml`.
     """
     from flows.commands.recipes.proposal import are_tables, print_proposal
-    from flows.commands.runs.inspection import Found, find, name_and_stage, show_artifact, show_run, write_plots
+    from flows.commands.runs.inspection import Found, find, show_artifact, show_run, write_plots
 
     if are_tables(what):
         print_proposal(what, {"--output": output, "--verify": verify, "--json": as_json})
         return
     place = open_home(home)
-    found = find(place, *name_and_stage(what), deep=verify)
+    found = find(place, what, deep=verify)
     if as_json:
         print((found.manifest if isinstance(found, Found) else found).model_dump_json())
     elif isinstance(found, Found):

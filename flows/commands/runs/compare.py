@@ -31,6 +31,14 @@ def compare_runs(home: Home, first: RunRecord, second: RunRecord) -> dict[str, A
 
     Each value is a pair; None stands for an option, a fact or a metric that one of the runs has not.
     """
+    flat = [
+        {f"{split}/{name}": value for split, values in record.metrics.items() for name, value in values.items()}
+        for record in (first, second)
+    ]
+    metrics: dict[str, list[float | None]] = {}
+    for name in {**flat[0], **flat[1]}:
+        a, b = flat[0].get(name), flat[1].get(name)
+        metrics[name] = [a, b, None if a is None or b is None else b - a]
     data, training = ([_facts(home, r, stages) for r in (first, second)] for stages in (_DATA, _TRAINING))
     names = {"id", "recipe", "status", "started_at", "overrides"}
     return {
@@ -38,7 +46,7 @@ def compare_runs(home: Home, first: RunRecord, second: RunRecord) -> dict[str, A
         "config": _differing(flatten(first.config), flatten(second.config)),
         "data": _differing(*data),
         "training": _differing(*training),
-        "metrics": _metrics(first, second),
+        "metrics": metrics,
     }
 
 
@@ -48,29 +56,17 @@ def _differing(first: dict[str, Any], second: dict[str, Any]) -> dict[str, list[
 
 
 def _facts(home: Home, record: RunRecord, stages: tuple[str, ...]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     for stage, made in record.stages.items():
         if stage not in stages:
             continue
-        found[f"{stage}.digest"] = made.digest[:_DIGEST_SHOWN]
+        facts[f"{stage}.digest"] = made.digest[:_DIGEST_SHOWN]
         with suppress(IntegrityError):
             manifest = ArtifactStore(home).load(stage, made.key, load_stage(stage).manifest)
             if manifest is not None:
                 values = manifest.model_dump(mode="json", include=set(_FACTS[stage]))
-                found |= flatten({name: values[name] for name in _FACTS[stage] if name in values}, stage)
-    return found
-
-
-def _metrics(first: RunRecord, second: RunRecord) -> dict[str, list[float | None]]:
-    flat = [
-        {f"{split}/{name}": value for split, values in record.metrics.items() for name, value in values.items()}
-        for record in (first, second)
-    ]
-    lines: dict[str, list[float | None]] = {}
-    for name in {**flat[0], **flat[1]}:
-        a, b = flat[0].get(name), flat[1].get(name)
-        lines[name] = [a, b, None if a is None or b is None else b - a]
-    return lines
+                facts |= flatten({name: values[name] for name in _FACTS[stage] if name in values}, stage)
+    return facts
 
 
 def show_comparison(compared: dict[str, Any]) -> None:

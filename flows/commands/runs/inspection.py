@@ -16,11 +16,12 @@ from flows.records.run_record import RunRecord, all_runs
 from flows.records.tables import metric_table, stage_rows
 from flows.services.addresses import connect
 from flows.terminal.console import format_bytes, format_seconds, out, print_facts, table
-from flows.terminal.invocation import graphmill_command
+from flows.terminal.options import graphmill_command
 from tasks.calls import load_stage
 from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.home import Home
-from tasks.storage.manifests import VECTORS, Manifest, VectorsManifest, is_at_once
+from tasks.storage.manifests import Manifest
+from tasks.storage.outcomes import VECTORS, VectorsManifest, is_at_once
 
 _LIST_SHOWN, _RECORDS_SHOWN = 8, 20
 # Shown in a table or a line of their own.
@@ -37,20 +38,14 @@ class Found:
     folder: Path
 
 
-def name_and_stage(what: list[str]) -> tuple[str, str | None]:
-    """Tell a name from the stage behind it. Raises RecipeError for more than that."""
-    if len(what) > 2:
-        raise RecipeError(f"a name and a stage at most, not {' '.join(what)}; of files and folders all must be there")
-    return what[0], what[1] if len(what) == 2 else None
-
-
-def find(home: Home, what: str, stage: str | None, *, deep: bool = False) -> Found | RunRecord:
+def find(home: Home, words: list[str], *, deep: bool = False) -> Found | RunRecord:
     """Return an artifact by key (or its beginning), by folder, or by run and stage; a run by its id or recipe.
 
-    Raises:
-        RecipeError: there is no such artifact or run.
-        IntegrityError: it is damaged.
+    Raises RecipeError: there is no such artifact or run; IntegrityError: it is damaged.
     """
+    if len(words) > 2:
+        raise RecipeError(f"a name and a stage at most, not {' '.join(words)}; of files and folders all must be there")
+    what, stage = words[0], words[1] if len(words) == 2 else None
     if stage is not None and stage not in STAGES:
         raise RecipeError(f"unknown stage {stage!r}{did_you_mean(stage, STAGES)}; stages: {', '.join(STAGES)}")
     folder = Path(what)
@@ -59,11 +54,15 @@ def find(home: Home, what: str, stage: str | None, *, deep: bool = False) -> Fou
         if name not in (*STAGES, VECTORS) or above[-1:] != ["artifacts"]:
             raise RecipeError(f"{what} is no artifact of graphmill: those lie in HOME/artifacts/STAGE/KEY")
         return _load(Home(Path(*above[:-1])), name, key, deep)
-    known = [] if stage is not None else _artifacts(home, what)
-    if len(known) > 1:
-        raise RecipeError(f"{what!r} begins several keys: {', '.join(f'{name}/{key}' for name, key in known)}")
-    if known:
-        return _load(home, *known[0], deep)
+    if stage is None and len(what) >= 4:
+        places = [
+            place for place in sorted(home.artifacts.glob("*/*")) if place.name.startswith(what.rpartition("/")[2])
+        ]
+        if len(places) > 1:
+            names = ", ".join(f"{place.parent.name}/{place.name}" for place in places)
+            raise RecipeError(f"{what!r} begins several keys: {names}")
+        if places:
+            return _load(home, places[0].parent.name, places[0].name, deep)
     record = find_run(home, folder.stem if what.endswith((".yaml", ".yml")) else what)
     if stage is None:
         return record
@@ -71,14 +70,6 @@ def find(home: Home, what: str, stage: str | None, *, deep: bool = False) -> Fou
         names = ", ".join(record.stages) or "none"
         raise RecipeError(f"run {record.id[:8]} of {record.recipe} ({record.status}) has no {stage}; it has {names}")
     return _load(home, stage, record.stages[stage].key, deep)
-
-
-def _artifacts(home: Home, start: str) -> list[tuple[str, str]]:
-    return [
-        (folder.parent.name, folder.name)
-        for folder in sorted(home.artifacts.glob("*/*"))
-        if len(start) >= 4 and folder.name.startswith(start.rpartition("/")[2])
-    ]
 
 
 def _load(home: Home, name: str, key: str, deep: bool) -> Found:
@@ -117,11 +108,6 @@ def show_run(home: Home, record: RunRecord) -> None:
         print_facts(console, [("a stage", graphmill_command("inspect", record.id[:8], next(reversed(record.stages))))])
 
 
-def _parent_keys(home: Home, parents: dict[str, str]) -> dict[str, str]:
-    known = {(name, made.digest): made.key for run in all_runs(home) for name, made in run.stages.items()}
-    return {name: known[name, digest] for name, digest in parents.items() if (name, digest) in known}
-
-
 def show_artifact(home: Home, found: Found, *, verified: bool) -> None:
     """Print the manifest for people."""
     manifest, console = found.manifest, out()
@@ -135,13 +121,22 @@ def show_artifact(home: Home, found: Found, *, verified: bool) -> None:
     values = manifest.model_dump(mode="json")
     if values.get("metrics"):
         console.print(metric_table("metric", values["metrics"], values.get("controls", {})))
-    _show_tables(console, values.get("tables"))
-    _show_arrays(console, values.get("arrays"))
+    tables = table("table", "rows", "shards", "columns", right=("rows", "shards"))
+    for name, entry in values.get("tables", {}).items():
+        columns = ", ".join(f"{column} {kind}" for column, kind in entry["columns"].items())
+        tables.add_row(name, f"{entry['num_rows']:,}", str(len(entry["shards"])), columns)
+    arrays = table("array", "dtype", "shape", right=("shape",))
+    for name, entry in sorted(values.get("arrays", {}).items()):
+        arrays.add_row(name, entry["dtype"], " x ".join(f"{n:,}" for n in entry["shape"]))
+    for shown in (tables, arrays):
+        if shown.rows:
+            console.print(shown, markup=False)
     for title in ("config", "report"):
         _show_values(console, title, values.get(title, {}))
-    keys = _parent_keys(home, manifest.parents)
+    keys = {(name, made.digest): made.key for run in all_runs(home) for name, made in run.stages.items()}
     for name, digest in manifest.parents.items():
-        way = graphmill_command("inspect", keys[name]) if name in keys else f"digest {digest[:24]}, of no run here"
+        key = keys.get((name, digest))
+        way = f"digest {digest[:24]}, of no run here" if key is None else graphmill_command("inspect", key)
         console.print(f"{'parent':<8} {name:<10} {way}", markup=False, soft_wrap=True)
     state = "sha256 of all verified" if verified else "sizes verified; --verify compares sha256"
     console.print(f"files    {len(manifest.files)}, {format_bytes(manifest.num_bytes)} ({state})", markup=False)
@@ -189,34 +184,14 @@ def _show_values(console: Any, title: str, values: dict[str, Any]) -> None:
         console.print(rows, markup=False)
 
 
-def _is_flat(item: Any) -> bool:
-    return isinstance(item, dict) and bool(item) and not any(isinstance(value, dict | list) for value in item.values())
-
-
 def _record_lists(values: dict[str, Any], above: str = "") -> Iterator[tuple[str, list[dict[str, Any]]]]:
     for name, value in values.items():
         path = f"{above}{name}"
         if isinstance(value, dict):
             yield from _record_lists(value, f"{path}.")
-        elif isinstance(value, list) and value and all(_is_flat(item) for item in value):
-            yield path, value
-
-
-def _show_tables(console: Any, tables: dict[str, dict[str, Any]] | None) -> None:
-    if tables:
-        shown = table("table", "rows", "shards", "columns", right=("rows", "shards"))
-        for name, entry in tables.items():
-            columns = ", ".join(f"{column} {kind}" for column, kind in entry["columns"].items())
-            shown.add_row(name, f"{entry['num_rows']:,}", str(len(entry["shards"])), columns)
-        console.print(shown, markup=False)
-
-
-def _show_arrays(console: Any, arrays: dict[str, dict[str, Any]] | None) -> None:
-    if arrays:
-        shown = table("array", "dtype", "shape", right=("shape",))
-        for name, entry in sorted(arrays.items()):
-            shown.add_row(name, entry["dtype"], " x ".join(f"{n:,}" for n in entry["shape"]))
-        console.print(shown, markup=False)
+        elif isinstance(value, list) and value and all(isinstance(item, dict) and item for item in value):
+            nested = any(isinstance(inner, dict | list) for item in value for inner in item.values())
+            yield from [] if nested else [(path, value)]
 
 
 def write_plots(found: Found, output: Path) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 from configs.errors import RecipeError
 from configs.matching import did_you_mean
 from flows.records.run_record import RunRecord, all_runs, settled
-from flows.terminal.ages import parse_age
 from flows.terminal.console import format_seconds, out, table
+from flows.terminal.options import parse_age
 from tasks.publish.gate.rules import higher_is_better
 from tasks.storage.home import Home
 
@@ -38,7 +38,15 @@ class RunFilter:
 def list_runs(home: Home, wanted: RunFilter) -> list[RunRecord]:
     """Return runs; a run whose process was killed counts as failed. Raises RecipeError for an unknown name."""
     records = [settled(home, record) for record in all_runs(home)]
-    _check(records, wanted)
+    asked: dict[str, tuple[str | None, list[str]]] = {
+        "--recipe": (wanted.recipe, [name for r in records for name in (r.recipe, r.source)]),
+        "--tag": (wanted.tag, [tag for r in records for tag in r.tags]),
+        "--status": (wanted.status, list(STATES)),
+    }
+    for option, (value, names) in asked.items():
+        if value is not None and value not in names:
+            listed = ", ".join(sorted(set(filter(None, names)))) or "none"
+            raise RecipeError(f"{option} {value!r}{did_you_mean(value, names)}: no run has it; there are {listed}")
     if wanted.younger_than is not None:
         limit = time.time() - parse_age(wanted.younger_than, "--since")
         records = [record for record in records if record.started.timestamp() >= limit]
@@ -50,20 +58,17 @@ def list_runs(home: Home, wanted: RunFilter) -> list[RunRecord]:
         and (wanted.tag is None or wanted.tag in record.tags)
     ]
     if wanted.sort is not None:
-        records = _sorted(records, wanted.sort)
+        values = {record.id: metric_of(record, wanted.sort) for record in records}
+        measured = [record for record in records if values[record.id] is not None]
+        if not measured and records:
+            known = sorted({f"{split}/{name}" for r in records for split, one in r.metrics.items() for name in one})
+            raise RecipeError(
+                f"--sort {wanted.sort!r}{did_you_mean(wanted.sort, known)}: no run has measured it; there are "
+                f"{', '.join(known)}"
+            )
+        sign = -1.0 if higher_is_better(wanted.sort, "", True) else 1.0
+        records = sorted(measured, key=lambda record: sign * (values[record.id] or 0.0))
     return records[: wanted.limit]
-
-
-def _check(records: list[RunRecord], wanted: RunFilter) -> None:
-    known: dict[str, tuple[str | None, list[str]]] = {
-        "--recipe": (wanted.recipe, [name for r in records for name in (r.recipe, r.source)]),
-        "--tag": (wanted.tag, [tag for r in records for tag in r.tags]),
-        "--status": (wanted.status, list(STATES)),
-    }
-    for option, (value, names) in known.items():
-        if value is not None and value not in names:
-            listed = ", ".join(sorted(set(filter(None, names)))) or "none"
-            raise RecipeError(f"{option} {value!r}{did_you_mean(value, names)}: no run has it; there are {listed}")
 
 
 def metric_of(record: RunRecord, name: str) -> float | None:
@@ -74,23 +79,10 @@ def metric_of(record: RunRecord, name: str) -> float | None:
     return next(found, None)
 
 
-def _sorted(records: list[RunRecord], metric: str) -> list[RunRecord]:
-    measured = [(metric_of(record, metric), record) for record in records]
-    values = [(value, record) for value, record in measured if value is not None]
-    if not values and records:
-        known = sorted({f"{split}/{name}" for r in records for split, found in r.metrics.items() for name in found})
-        raise RecipeError(
-            f"--sort {metric!r}{did_you_mean(metric, known)}: no run has measured it; there are {', '.join(known)}"
-        )
-    sign = -1.0 if higher_is_better(metric, "", True) else 1.0
-    return [record for _, record in sorted(values, key=lambda item: sign * item[0])]
-
-
 def find_run(home: Home, name: str) -> RunRecord:
     """Return a run by id, the beginning of one, or a recipe's name: its latest run, `NAME~1` the one before.
 
-    Raises:
-        RecipeError: there is no such run, or several.
+    Raises RecipeError: there is no such run, or several.
     """
     records = [settled(home, record) for record in all_runs(home)]
     begun = [record for record in records if len(name) >= _LEAST_PREFIX and record.id.startswith(name)]
@@ -134,16 +126,13 @@ def show_runs(records: list[RunRecord], sort: str | None) -> None:
     shown = table(*columns, right=("took", metric or "metric"))
     for record in records:
         status = f"{record.status}{', cached' if record.cached else ''}"
-        row = (record.id[:_ID_SHOWN], record.recipe, status, _began(record), run_time(record))
+        began = record.started.astimezone()
+        when = began.strftime("%m-%d %H:%M" if began.year == datetime.datetime.now().astimezone().year else "%Y-%m-%d")
+        row = (record.id[:_ID_SHOWN], record.recipe, status, when, run_time(record))
         changes = " ".join(record.overrides) if record.status != "failed" else record.error[:80]
         cells = (*row, _metric(record, sort, named=not metric), changes, " ".join(record.tags))
         shown.add_row(*cells[: len(columns)])
     console.print(shown, markup=False)
-
-
-def _began(record: RunRecord) -> str:
-    here, now = record.started.astimezone(), datetime.datetime.now().astimezone()
-    return here.strftime("%m-%d %H:%M" if here.year == now.year else "%Y-%m-%d")
 
 
 def run_time(record: RunRecord) -> str:

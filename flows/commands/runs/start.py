@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from configs.errors import StageError
-from flows.terminal.options import HomeOption
+from flows.terminal.options import HomeOption, graphmill_command
 
 if TYPE_CHECKING:
     from tasks.storage.home import Home
@@ -63,7 +63,6 @@ def show_started(run: Any) -> None:
 
     from flows.services.addresses import prefect_page
     from flows.terminal.console import err, out, print_facts
-    from flows.terminal.invocation import graphmill_command
 
     page = prefect_page(f"runs/flow-run/{run.id}")
     print_facts(out(), [("started", run.name), ("run", str(run.id)), ("prefect", page)])
@@ -82,7 +81,6 @@ def follow(home: Home, run_id: str) -> int:
 
     from flows.records.run_record import read_record
     from flows.terminal.console import err, out
-    from flows.terminal.invocation import graphmill_command
 
     seen, state = 0, ""
     with get_client(sync_client=True) as client:
@@ -115,36 +113,30 @@ def _answer(question: Callable[[], T]) -> T:
 
     Raises StageError: it stays away. By itself Prefect would wait for minutes without a word, and end with a traceback.
     """
-    from httpx import TransportError
-    from prefect.exceptions import PrefectHTTPStatusError
+    from httpx import HTTPError
     from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
+    from flows.services.addresses import is_away
     from flows.terminal.console import err
-    from flows.terminal.invocation import graphmill_command
 
     since: float | None = None
     while True:
         try:
             with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}):
-                answer = question()
-        except (TransportError, PrefectHTTPStatusError) as error:
-            if isinstance(error, PrefectHTTPStatusError) and error.response.status_code < 500:
+                return question()
+        except HTTPError as error:
+            if not is_away(error):
                 raise
-            now = time.monotonic()
             if since is None:
-                since = now
+                since = time.monotonic()
                 text = (
                     f"the Prefect server does not answer, waiting for it; it is started by: {graphmill_command('up')}"
                 )
                 err().print(text, style="yellow", markup=False, soft_wrap=True)
-            if now - since > _AWAY_SECONDS:
+            if time.monotonic() - since > _AWAY_SECONDS:
                 away = f"the Prefect server has not answered for {_AWAY_SECONDS / 60:.0f} minutes"
                 raise StageError(f"{away}; what became of the run says: {graphmill_command('runs')}") from error
             time.sleep(_LOOK_SECONDS)
-        else:
-            if since is not None:
-                err().print("the Prefect server answers again", markup=False)
-            return answer
 
 
 def exit_code(state: Any, error: str) -> int:

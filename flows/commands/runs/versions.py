@@ -39,8 +39,7 @@ def champion_history(home: Home, name: str) -> list[dict[str, Any]]:
 def promote(home: Home, reference: str, *, force: bool = False) -> dict[str, Any]:
     """Make `NAME@VERSION` champion; says what changed.
 
-    Raises:
-        RecipeError: there is none, or it does not beat its controls and `force` was not given.
+    Raises RecipeError: there is none, or it does not beat its controls and `force` was not given.
     """
     name, _, wanted = reference.partition("@")
     registry = open_registry(home)

@@ -9,14 +9,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F  # noqa: N812
 
-from models.kernels.dense.products import (
-    factor,
-    gradients_of_map,
-    multiply_rows,
-    new_rows,
-    takes_pieces,
-    widened,
-)
+from models.kernels.dense.products import factor, gradients_of_map, multiply_rows, new_rows, takes_pieces, widened
 
 _LEAST_PRODUCTS = 1 << 22
 """Multiplications from which this file's products are taken: 64 x 256 x 256. Below, Python's own time counts."""

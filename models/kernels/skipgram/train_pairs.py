@@ -126,3 +126,26 @@ def reference_train_pairs(
             change += slope * context[row]
             context[row] += slope * centre
         vertex[u] += change
+
+
+def reference_train_groups(
+    vertex: NDArray[np.float64],
+    context: NDArray[np.float64],
+    pairs: NDArray[Any],
+    negatives: NDArray[Any],
+    rate: float,
+    negative_weight: float = 1.0,
+    group: int = 1,
+) -> None:
+    """Do what one program on a device does, in plain float64: tables (rows, width), pairs (n, 2)."""
+    for low in range(0, len(pairs), group):
+        others = negatives[low // group]
+        rows, moved = context[others], np.zeros((len(others), vertex.shape[1]))
+        for u, v in pairs[low : low + group]:
+            centre, row = vertex[u].copy(), context[v].copy()
+            slope = rate / (1 + np.exp(centre @ row))
+            slopes = -rate * negative_weight / (1 + np.exp(-rows @ centre))
+            context[v] += slope * centre
+            vertex[u] += slope * row + slopes @ rows
+            moved += np.outer(slopes, centre)
+        np.add.at(context, others, moved)

@@ -14,11 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 import triton
 import triton.language as tl
-from numpy.typing import NDArray
 from torch import Tensor
 
 from models.kernels.tables.device_tables import DeviceTable
@@ -140,29 +138,6 @@ def train_pairs(
         ADDS=concurrency.adds, BY_CHANCE=vertex.values.dtype == torch.bfloat16,
         num_warps=_warps((slots + 4) * columns), num_stages=1,
     )  # fmt: skip
-
-
-def reference_train_groups(
-    vertex: NDArray[np.float64],
-    context: NDArray[np.float64],
-    pairs: NDArray[Any],
-    negatives: NDArray[Any],
-    rate: float,
-    negative_weight: float = 1.0,
-    group: int = 1,
-) -> None:
-    """Do what `train_pairs` does with SGD and one program, in plain float64: tables (rows, width), pairs (n, 2)."""
-    for low in range(0, len(pairs), group):
-        others = negatives[low // group]
-        rows, moved = context[others], np.zeros((len(others), vertex.shape[1]))
-        for u, v in pairs[low : low + group]:
-            centre, row = vertex[u].copy(), context[v].copy()
-            slope = rate / (1 + np.exp(centre @ row))
-            slopes = -rate * negative_weight / (1 + np.exp(-rows @ centre))
-            context[v] += slope * centre
-            vertex[u] += slope * row + slopes @ rows
-            moved += np.outer(slopes, centre)
-        np.add.at(context, others, moved)
 
 
 def _warps(numbers: int) -> int:

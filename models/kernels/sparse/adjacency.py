@@ -42,9 +42,6 @@ class Adjacency:
     """The out-edges, where they are known already."""
     symmetric: bool = False
     """Whether v is a source of u as often as u is one of v: without edge values the transpose is then not needed."""
-    is_padded: bool = False
-    """Whether `indices` has entries behind the last edge, all of them num_src. Only sums and means without weights run
-    over such edges, and on GPUs only in Triton's kernels."""
     _reversed: Adjacency | None = field(default=None, repr=False)
     _bounds: dict[int, NDArray[np.int64]] = field(default_factory=dict, repr=False)
 
@@ -61,8 +58,7 @@ class Adjacency:
     def transpose(self) -> Transposed:
         """Return the out-edges, made once."""
         if self.transposed is None:
-            make = transpose_by_sorting if self.is_padded else transpose
-            self.transposed = make(self.indptr, self.indices, self.num_src)
+            self.transposed = transpose(self.indptr, self.indices, self.num_src)
         return self.transposed
 
     def reverse(self, ordered: bool = True) -> Adjacency:
@@ -74,7 +70,7 @@ class Adjacency:
             return self
         if self._reversed is None:
             out = self.transpose()
-            self._reversed = Adjacency(out.indptr, out.indices, self.num_dst, is_padded=self.is_padded)
+            self._reversed = Adjacency(out.indptr, out.indices, self.num_dst)
         return self._reversed
 
     def degree_scale(self) -> Tensor:
@@ -123,10 +119,7 @@ def transpose(indptr: Tensor, indices: Tensor, num_src: int) -> Transposed:
 
 
 def transpose_by_sorting(indptr: Tensor, indices: Tensor, num_src: int) -> Transposed:
-    """Do `transpose` by torch's functions, none of which waits for a GPU: all sizes are known. Not yet run on one.
-
-    Edges behind indptr[-1] are left out if their `indices` are num_src or more.
-    """
+    """Do `transpose` by torch's functions, none of which waits for a GPU: all sizes are known. Not yet run on one."""
     sources, order = torch.sort(indices, stable=True)
     starts = torch.searchsorted(sources, torch.arange(num_src + 1, dtype=indices.dtype, device=indices.device))
     targets = torch.searchsorted(indptr, order, right=True) - 1

@@ -13,17 +13,7 @@ from torch.autograd.function import once_differentiable
 from models.kernels.backends import widen
 from models.kernels.shapes import check_shape
 from models.kernels.simd.exponentials import exp
-from models.kernels.simd.vector import (
-    Lanes,
-    has_kernels,
-    load,
-    maximum,
-    splat,
-    storage,
-    store,
-    tiles,
-    zeros,
-)
+from models.kernels.simd.vector import Lanes, has_kernels, load, maximum, splat, storage, store, tiles, zeros
 from models.kernels.sparse.adjacency import Adjacency
 from models.kernels.threads import run_rows
 

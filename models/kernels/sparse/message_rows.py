@@ -10,15 +10,7 @@ import numpy as np
 from numba import njit
 
 from models.kernels.simd.exponentials import exp, log
-from models.kernels.simd.vector import (
-    ask_ahead,
-    load,
-    maximum,
-    splat,
-    store,
-    where_positive,
-    zeros,
-)
+from models.kernels.simd.vector import ask_ahead, load, maximum, splat, store, where_positive, zeros
 from models.kernels.sparse.ranges import range_number
 
 _CHUNK = 32

@@ -43,7 +43,7 @@ def multiply(
     Shapes as of `weighted_sum`.
     """
     if not has_kernels(x):
-        if takes_triton(adj, x):
+        if on_triton(x):
             from models.kernels.sparse.product_triton import multiply_triton
 
             return multiply_triton(adj, x, weight, edges, source_scale, target_scale)
@@ -61,11 +61,6 @@ def multiply(
             place = (lanes, count, heads * width, head * width + column, heads, head)
             run_rows(sum_rows, adj.chunks(), *place, *arrays)
     return y
-
-
-def takes_triton(adj: Adjacency, x: Tensor) -> bool:
-    """Whether Triton's kernel multiplies, which has not yet run on a GPU: cuSPARSE cannot where arrays are padded."""
-    return x.is_cuda and (adj.is_padded or on_triton(x))
 
 
 def factor(tensor: Tensor | None) -> NDArray[np.float32] | None:

@@ -1,7 +1,6 @@
 """The product of a sparse matrix with a dense one on GPUs: a program for each row and block of columns.
 
-Not yet run on a GPU. It reads bounds and edges alone, so that arrays may be longer than what the bounds count; sums are
-float32 and no race. `product.multiply` takes it for padded adjacencies, and where `backends.take_triton` says so.
+Not yet run on a GPU. Sums are float32 and no race. `product.multiply` takes it where `backends.take_triton` says so.
 """
 
 from __future__ import annotations

@@ -12,14 +12,7 @@ from torch.autograd.function import once_differentiable
 
 from models.kernels.backends import widen
 from models.kernels.shapes import check_like, check_rows, check_shape
-from models.kernels.simd.vector import (
-    ask_ahead,
-    has_kernels,
-    load,
-    storage,
-    tiles,
-    total,
-)
+from models.kernels.simd.vector import ask_ahead, has_kernels, load, storage, tiles, total
 from models.kernels.sparse.adjacency import Adjacency
 from models.kernels.sparse.product import factor, multiply
 from models.kernels.threads import run_rows

@@ -15,17 +15,7 @@ from models.kernels.backends import widen
 from models.kernels.shapes import check_shape
 from models.kernels.simd import _llvm
 from models.kernels.simd._llvm import INT
-from models.kernels.simd.vector import (
-    WIDEST,
-    ask_ahead,
-    has_kernels,
-    instruction,
-    load,
-    storage,
-    store,
-    tiles,
-    zeros,
-)
+from models.kernels.simd.vector import WIDEST, ask_ahead, has_kernels, instruction, load, storage, store, tiles, zeros
 from models.kernels.sparse.adjacency import Adjacency
 from models.kernels.threads import run_rows
 

@@ -12,11 +12,11 @@ from models.knowledge.base import KnowledgeModel, Side, made_queries
 from tasks.apply.completion.asked import ENDS
 from tasks.arrays import Array, blocks
 from tasks.inference.triples import TripleSplits
-from tasks.ranking.checks import check_finite
 from tasks.ranking.entities import TableBlocks, float_rows
 from tasks.ranking.known_triples import KnownTriples
 from tasks.ranking.queries import Queries
 from tasks.ranking.rank import MEMORY
+from tasks.ranking.ranks import check_finite
 from tasks.ranking.top import NOBODY, top_entities
 from tasks.ranking.triples import known_of
 from tasks.ranking.types import OF_RELATION, EntityTypes

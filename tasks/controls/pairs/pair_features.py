@@ -75,7 +75,7 @@ class PairControl:
         return control
 
     def _fit(self, true: Array) -> None:
-        sampler = NegativeSampler(self.graph.store, "uniform", 1)
+        sampler = NegativeSampler(self.graph.store, 1)
         if sampler.ends is ANY:
             draw = np.random.Generator(np.random.Philox(key=_FALSE_KEY))
             false = np.stack([end.first + draw.integers(0, end.count, len(true)) for end in self.ends], 1)

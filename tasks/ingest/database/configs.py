@@ -13,7 +13,7 @@ from configs.matching import did_you_mean
 from configs.registry import DATASETS
 from configs.values.versioned_tables import NO_VERSIONS, as_of, open_references
 from tasks.ingest.database.predicted.configs import NamedTargetConfig, PredictConfig, TargetConfig
-from tasks.ingest.database.predicted.label_configs import columns_of
+from tasks.ingest.database.predicted.label_configs import LabelsGiven, columns_of
 from tasks.ingest.database.predicted.link_paths import link_path
 from tasks.ingest.database.table_configs import PLAIN_NAME, DatabaseTableConfig, filled_from
 from tasks.storage.file_names import file_name, joined_name
@@ -58,9 +58,24 @@ class DatabaseConfig(ComponentConfig):
             table.check(name)
         for name, table in self.tables.items():
             for column, target in table.foreign.items():
-                self._check_foreign(name, column, target)
+                where = f"tables.{name}.foreign.{column}"
+                target_table = self._known(target, where)
+                if target_table.is_link:
+                    raise ValueError(f"{where}: rows of {target} are edges; give it a key, or link: false")
+                if target_table.key is None:
+                    raise ValueError(
+                        f"{where}: {target} has no key that {column} could hold; name its column: key: ..."
+                    )
         self._check_predict()
-        self._check_connected()
+        reached = connected_tables({name: table.foreign for name, table in self.tables.items()}, self.predict.table)
+        for name, table in self.tables.items():
+            if name not in reached:
+                leads_to = f"its foreign keys lead to {_listed(table.foreign.values())}"
+                raise ValueError(
+                    f"tables.{name}: nothing connects it to {self.predict.table}, which is predicted: "
+                    f"{leads_to if table.foreign else 'it has no foreign key, and none leads to it'}; name the foreign "
+                    "keys (foreign: {COLUMN: TABLE}), or leave the table out"
+                )
         return self
 
     def _known(self, name: str, where: str) -> DatabaseTableConfig:
@@ -69,19 +84,11 @@ class DatabaseConfig(ComponentConfig):
             raise ValueError(f"{where}: there is no table {name!r}{near}; tables: {', '.join(self.tables)}")
         return self.tables[name]
 
-    def _check_foreign(self, name: str, column: str, target: str) -> None:
-        where = f"tables.{name}.foreign.{column}"
-        target_table = self._known(target, where)
-        if target_table.is_link:
-            raise ValueError(f"{where}: rows of {target} are edges; give it a key, or link: false")
-        if target_table.key is None:
-            raise ValueError(f"{where}: {target} has no key that {column} could hold; name its column: key: ...")
-
     def _check_predict(self) -> None:
         predict = self.predict
         entity = self._known(predict.table, "predict.table")
         if predict.label is not None:
-            self._check_own_label(entity)
+            self._check_own_label(entity, predict.label)
         elif entity.key is None:
             raise ValueError(f"predict.table: {predict.table} has no key, and its rows have no names; give it one")
         elif predict.name in self.tables:
@@ -94,10 +101,9 @@ class DatabaseConfig(ComponentConfig):
         if predict.active is not None:
             self.key_to_entity(predict.active.any, "predict.active", None)
 
-    def _check_own_label(self, table: DatabaseTableConfig) -> None:
+    def _check_own_label(self, table: DatabaseTableConfig, label: LabelsGiven) -> None:
         """Refuse a label that is something else too, and rows that must be edges."""
         predict = self.predict
-        assert predict.label is not None
         if table.link:
             raise ValueError(f"predict.table: rows of {predict.table} are predicted, so they are nodes; leave link out")
         if table.on_missing_time == "always":
@@ -107,7 +113,7 @@ class DatabaseConfig(ComponentConfig):
             )
         taken = {table.key: "the key", table.time: "the time"} | dict.fromkeys(table.foreign, "a foreign key")
         taken |= dict.fromkeys(table.columns, "in columns")
-        for column in columns_of(predict.label):
+        for column in columns_of(label):
             if column in taken:
                 raise ValueError(
                     f"predict.label: column {column!r} of {predict.table} is {taken[column]} too; a label is nothing "
@@ -137,21 +143,6 @@ class DatabaseConfig(ComponentConfig):
         if via is None and len(columns) > 1 and where.startswith("predict.target"):
             raise ValueError(f"{where}: {name} names {entity} by {_listed(columns)}; say which counts: {option}.via")
         return via or columns[0]
-
-    def _check_connected(self) -> None:
-        """Refuse tables that no message can come from."""
-        reached = connected_tables({name: table.foreign for name, table in self.tables.items()}, self.predict.table)
-        for name, table in self.tables.items():
-            if name not in reached:
-                leads_to = (
-                    f"its foreign keys lead to {_listed(table.foreign.values())}"
-                    if table.foreign
-                    else ("it has no foreign key, and none leads to it")
-                )
-                raise ValueError(
-                    f"tables.{name}: nothing connects it to {self.predict.table}, which is predicted: {leads_to}; name "
-                    "the foreign keys (foreign: {COLUMN: TABLE}), or leave the table out"
-                )
 
     def check_recipe(self, recipe: Any) -> None:
         """Refuse options that mix times, or count what is behind a moment. Raises ValueError."""
@@ -184,8 +175,8 @@ class DatabaseConfig(ComponentConfig):
         }
         predict = self.predict
         if labels is not None:
-            labels = labels.model_copy(update={"files": as_of(labels.files, moment)})
-            predict = predict.model_copy(update={"labels": labels})
+            update = {"labels": labels.model_copy(update={"files": as_of(labels.files, moment)})}
+            predict = predict.model_copy(update=update)
         return self.model_copy(update={"tables": tables, "predict": predict})
 
 
@@ -215,14 +206,9 @@ def check_moments_are_kept(name: str, recipe: Any) -> None:
 
 
 def check_fanouts(tables: Mapping[str, DatabaseTableConfig], predicted: str, recipe: Any) -> None:
-    """Refuse fan-outs of relations that no table makes.
+    """Refuse fan-outs of relations that no table makes. Raises ValueError.
 
-    Args:
-        tables: of the database.
-        predicted: name of the node type of what is predicted, whose relations carry no messages and may be named.
-        recipe: the whole one.
-
-    Raises ValueError.
+    `predicted`: name of the node type of what is predicted, whose relations carry no messages and may be named.
     """
     names = relation_names(tables, symmetrize=recipe.preprocess.symmetrize)
     for option in ("fanout", "eval_fanout"):
@@ -236,10 +222,7 @@ def check_fanouts(tables: Mapping[str, DatabaseTableConfig], predicted: str, rec
 
 
 def relation_names(tables: Mapping[str, DatabaseTableConfig], *, symmetrize: bool) -> list[str]:
-    """Return the relations of all tables; of a link table those of its rows as edges and as nodes.
-
-    `symmetrize`: whether each has a reverse.
-    """
+    """Return the relations of all tables, with reverse ones or not; of a link table of its rows as edges and nodes."""
     names: list[str] = []
     for table_name, table in tables.items():
         ends = [(table_name, file_name(column), target) for column, target in table.foreign.items()]

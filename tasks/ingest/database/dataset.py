@@ -29,10 +29,8 @@ class Database(Dataset):
 
     Config = DatabaseConfig
 
-    def __init__(self, config: DatabaseConfig) -> None:
-        super().__init__(config)
-        self.intake: Intake | None = None
-        """What was met in the tables, once they were read; also where that ended with mistakes."""
+    intake: Intake | None = None
+    """What was met in the tables, once they were read; also where that ended with mistakes."""
 
     def fingerprint(self, digests: SourceDigests) -> dict[str, Any]:
         """Names and contents of all files, in the order in which they are read, or versions of tables."""

@@ -29,13 +29,10 @@ _DAYS = (
 _HOURS = ("", " %H:%M", " %H:%M:%S", " %I:%M %p", " %I:%M:%S %p")
 
 
-def _pattern(form: str) -> str:
-    """Return the regular expression of cells in a form of strptime."""
-    pieces = re.split("(%[A-Za-z])", form)
-    return rf"^\s*{''.join(_PARTS.get(piece) or re.escape(piece) for piece in pieces)}\s*$"
-
-
-_PATTERNS = {form: _pattern(form) for form in map("".join, itertools.product(_DAYS, _HOURS))}
+_PATTERNS = {
+    form: rf"^\s*{''.join(_PARTS.get(piece) or re.escape(piece) for piece in re.split('(%[A-Za-z])', form))}\s*$"
+    for form in map("".join, itertools.product(_DAYS, _HOURS))
+}
 _PATTERNS["%Y%m%d"] = r"^\s*(19|20)[0-9]{2}(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])\s*$"
 DATE_FORMS = tuple(_PATTERNS)
 """All forms that are known, as of Python's strptime; the day stands before the month where both may be meant."""

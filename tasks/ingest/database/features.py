@@ -1,13 +1,13 @@
-"""Feature columns of a database's table: what each is taken as, and its values row by row.
+"""Feature columns of a database's table: what each is taken as, and its values row by row, as `TABLE.COLUMN`.
 
-Columns are stored as `TABLE.COLUMN`. Of rows that are nodes, numbers keep NaN where a cell is empty (preprocess puts
-the mean of older rows there) and categories are hashes of their texts, which preprocess numbers by the older rows. Of
-rows that are edges, empty numbers are 0 and categories are numbered here, by the older rows as well.
+Of nodes, numbers keep NaN where a cell is empty (preprocess puts the mean of older rows there) and categories are
+hashes of their texts, which preprocess numbers by the older rows. Of edges, empty numbers are 0 and categories are
+numbered here, by the older rows as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -43,7 +43,7 @@ class ChosenColumns:
     gaps: frozenset[str] = frozenset()
     """Those with empty cells."""
     ignored: dict[str, str] = field(default_factory=dict)
-    """Column to why it is not read."""
+    """Column that the recipe does not name to why it is not read."""
     constant: tuple[str, ...] = ()
     """Those of one value that are read, for the recipe names them."""
 
@@ -77,16 +77,12 @@ def choose_columns(
 ) -> ChosenColumns:
     """Return what the columns are taken as; mistakes of those that the recipe names are gathered."""
     config = table.config
-    chosen = ChosenColumns(
-        ignored=dict.fromkeys((c for c, kind in config.columns.items() if kind == "ignore"), "columns")
-    )
+    chosen = ChosenColumns()
     kinds: dict[str, list[str]] = {"number": [], "category": [], "time": [], "text": []}
     for column, profile in profiles.items():
-        named = config.columns.get(column, "time" if column in config.dated_columns else None)
-        if named is not None:
-            verdict = Verdict(named)
-        else:
-            timed = config.time is not None
+        named, timed = config.columns.get(column, "time" if column in config.dated_columns else None), bool(config.time)
+        verdict = Verdict(named or "ignore")
+        if named is None:
             verdict = judge(column, profile, is_csv=config.is_csv, max_categories=max_categories, has_own_time=timed)
         if named == "category":
             _refuse_many(table, column, profile, EXPLICIT * max_categories, intake)
@@ -99,21 +95,17 @@ def choose_columns(
             chosen.ignored[column] = verdict.why + way_out
         else:
             kinds["number" if verdict.kind == "list" else verdict.kind].append(column)
-    chosen.numbers, chosen.categories, chosen.times = (tuple(kinds[kind]) for kind in ("number", "category", "time"))
-    chosen.texts = tuple(kinds["text"])
+    chosen.numbers, chosen.categories, chosen.times, chosen.texts = (tuple(columns) for columns in kinds.values())
     chosen.constant = tuple(column for column in chosen.all if profiles[column].is_constant)
     chosen.gaps = frozenset(column for column in chosen.numbers if profiles[column].gaps)
     for column in (*chosen.gaps, *chosen.times):
         if mask_name(column) in chosen.all:
-            intake.problems.add(
-                config.names, column, "two columns of one name",
-                DataError(
-                    f"the column {mask_name(column)!r} has the name of the one that says where {column!r} is empty; "
-                    f"rename it, or leave one of them out: dataset.tables.{table.name}.columns: {{{column}: ignore}}",
-                    path=config.names,
-                ),
-                0,
-            )  # fmt: skip
+            error = DataError(
+                f"the column {mask_name(column)!r} has the name of the one that says where {column!r} is empty; "
+                f"rename it, or leave one of them out: dataset.tables.{table.name}.columns: {{{column}: ignore}}",
+                path=config.names,
+            )
+            intake.problems.add(config.names, column, "two columns of one name", error, 0)
     return chosen
 
 
@@ -150,15 +142,12 @@ class TableFeatures:
         self.num_later = dict.fromkeys(columns.times, 0)
         """Cells of times that are later than their row."""
 
-    def sources(self) -> dict[str, tuple[str, ...]]:
-        """Return how the columns of a CSV are read: arguments of `TableRows.chunks`."""
-        columns = self.columns
-        texts = (*columns.categories, *columns.texts)
-        return {"columns": columns.all, "texts": texts, "numbers": columns.numbers, "times": columns.times}
-
-    def prepare(self) -> None:
-        """Get ready for lists whose first cells are empty."""
-        self._numbers.look_ahead(self.table.config, self.table.intake)
+    def chunks(self, tables: Mapping[str, TableRows], keys: Sequence[str]) -> Iterator[Chunk]:
+        """Yield the table's rows with these columns and foreign keys."""
+        columns, table = self.columns, self.table
+        self._numbers.look_ahead(table.config, table.intake)  # lists whose first cells are empty
+        texts = (*columns.categories, *columns.texts, *table.texts_of_keys(tables, keys))
+        return table.chunks((*columns.all, *keys), texts, columns.numbers, columns.times)
 
     def learn_categories(self, batch: TableBatch, times: Array | None) -> None:
         """Of edges: add the categories of rows older than `fit_before` to those that have a number."""
@@ -166,16 +155,11 @@ class TableFeatures:
         for column, index in self._codes.items():
             index.add(category_texts(batch.column(column).filter(pa.array(old))))
 
-    def settle_categories(self) -> None:
-        """Of edges: number the categories in ascending order."""
-        for index in self._codes.values():
-            if index.count:
-                index.sort()
-
-    def write_names(self, writer: DatasetWriter) -> None:
-        """Of edges: write what the codes of categories mean."""
+    def settle_categories(self, writer: DatasetWriter) -> None:
+        """Of edges: number the categories in ascending order, and write what their codes mean."""
         for column, index in self._codes.items():
             if index.count:
+                index.sort()
                 codes = np.arange(index.count, dtype=np.int64)
                 writer.write(f"{EDGE_CATEGORIES}/{self._stored(column)}", {"code": codes, "name": index.keys()})
 
@@ -216,25 +200,15 @@ class TableFeatures:
             values[empty] = np.nan
         return {self._stored(column): values, self._stored(mask_name(column)): empty.astype(np.float32)}
 
-    def empty(self) -> dict[str, Array]:
-        """Return the columns of no rows."""
-        out: dict[str, Array] = {}
-        for feature in self.describe():
-            kind = np.float32 if feature.kind == "numeric" else (np.int32 if feature.cardinalities else np.int64)
-            shape = (0,) if feature.dim == 1 else (0, feature.dim)
-            out[feature.column] = np.empty(shape, kind)
-        return out
-
     def describe(self) -> tuple[FeatureColumn, ...]:
         """Return the manifest's entries; call it when all rows have passed."""
-        described = [one.model_copy(update={"column": self._stored(one.column)}) for one in self._numbers.describe()]
+        is_link, described = self.table.config.is_link, [*self._numbers.describe()]
         for column in self.columns.times:
-            gaps = not self.table.config.is_link
-            described.append(FeatureColumn(column=self._stored(column), kind="numeric", dim=1, gaps=gaps))
-            described.append(FeatureColumn(column=self._stored(mask_name(column)), kind="numeric", dim=1))
+            described.append(FeatureColumn(column=column, kind="numeric", dim=1, gaps=not is_link))
+            described.append(FeatureColumn(column=mask_name(column), kind="numeric", dim=1))
         for column in self.columns.texts:
-            described.append(FeatureColumn(column=self._stored(column), kind="numeric", dim=TEXT_DIM))
+            described.append(FeatureColumn(column=column, kind="numeric", dim=TEXT_DIM))
         for column, index in self._codes.items():
-            codes = (index.count + 1,) if self.table.config.is_link else ()
-            described.append(FeatureColumn(column=self._stored(column), kind="categorical", dim=1, cardinalities=codes))
-        return tuple(described)
+            codes = (index.count + 1,) if is_link else ()
+            described.append(FeatureColumn(column=column, kind="categorical", dim=1, cardinalities=codes))
+        return tuple(one.model_copy(update={"column": self._stored(one.column)}) for one in described)

@@ -33,7 +33,7 @@ from tasks.ingest.database.relations import (
 )
 from tasks.ingest.database.rows import TableRows, in_order
 from tasks.ingest.database.survey import EXPLICIT, Profile
-from tasks.ingest.database.telling import Outcome, tell
+from tasks.ingest.database.telling import tell
 from tasks.ingest.dataset_fields import dataset_fields
 from tasks.ingest.tables.first_lines import id_with_leading_zero, with_header_found
 from tasks.ingest.tables.intake import Intake, as_number
@@ -84,14 +84,16 @@ def ingest_database(config: DatabaseConfig, context: StageContext, intake: Intak
             edge_types += task_edges
         for split, rows in dealt.splits.items():
             writer.write(f"split/{split}", {"node_id": rows.astype(np.int64)})
-    tell(Outcome(config.predict.table, tables, columns, relations, tasks, dealt), context, intake)
+    facts = tasks.facts
+    intake.adjust(tables[predict.table].config, "tasks of no split", dealt.left_out)
+    tell((tasks, dealt), tables, columns, relations, context, intake)
     return dataset_fields(
         writer,
         config.title,
-        tasks.task_type,
-        num_classes=tasks.num_classes,
-        metric=predict.metric or (f"{tasks.heads[0].name}.{tasks.heads[0].metric}" if tasks.heads else None),
-        heads=tasks.heads,
+        facts.task_type,
+        num_classes=facts.num_classes,
+        metric=predict.metric or (f"{facts.heads[0].name}.{facts.heads[0].metric}" if facts.heads else None),
+        heads=facts.heads,
         directed=True,
         node_types=nodes,
         edge_types=edge_types,
@@ -137,7 +139,7 @@ def scan_tables(config: DatabaseConfig, context: StageContext, intake: Intake) -
     if config.predict.label is not None:
         tables[config.predict.table].labels = columns_of(config.predict.label)
     for done, name in enumerate(order):
-        with intake.problems.gathering(f"{tables[name].config.names} behind that mistake") as ended:
+        with intake.problems.gathering() as ended:
             feature_candidates(tables[name])  # columns that the recipe names are there
             tables[name].scan(tables)
         tables[name].nodes.broken |= bool(ended)
@@ -181,7 +183,7 @@ def _survey(
     chosen: dict[str, ChosenColumns] = {}
     most = EXPLICIT * config.max_categories
     for done, (name, table) in enumerate(tables.items()):
-        with intake.problems.gathering(f"columns of {table.config.names} behind that mistake"):
+        with intake.problems.gathering():
             candidates = feature_candidates(table)
             seen, counted = {column: Profile(most=most) for column in candidates}, dict[str, int]()
             keys = list(table.config.foreign)

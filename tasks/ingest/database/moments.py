@@ -28,9 +28,8 @@ def normalise_length(value: object) -> str:
     text = str(value).strip().lower() if isinstance(value, str | int) and not isinstance(value, bool) else ""
     match = _LENGTH.fullmatch(text)
     if match is None:
-        hint = (
-            "; months differ in length: count days" if re.fullmatch(r"[0-9]+\s*(m|mo|months?|y|years?)", text) else ""
-        )
+        is_month = re.fullmatch(r"[0-9]+\s*(m|mo|months?|y|years?)", text)
+        hint = "; months differ in length: count days" if is_month else ""
         raise ValueError(f"{value!r} is no length of time: give {_LENGTHS} of the time columns{hint}")
     return f"{match[1]}{match[2] or ''}"
 
@@ -40,15 +39,15 @@ def moment_time(moment: str, unit: TimeUnit, option: str) -> int:
 
     Raises RecipeError: the moment is a date and times are whole numbers, or the other way round.
     """
-    is_year = re.fullmatch(r"\d{4}", moment) is not None
+    is_whole = re.fullmatch(r"[+-]?\d+", moment) is not None
     if unit == "number":
-        if re.fullmatch(r"[+-]?\d+", moment):
+        if is_whole:
             return int(moment)
         raise RecipeError(
             f"{option}: {moment} is a date, and the tables' times are whole numbers; give whole numbers, or say what "
             "they count (epoch: seconds, or milliseconds, in dataset.tables)"
         )
-    if re.fullmatch(r"[+-]?\d+", moment) and not is_year:
+    if is_whole and not re.fullmatch(r"\d{4}", moment):
         raise RecipeError(f"{option}: {moment} is a number, and the tables' times are dates; give a date: 2024-06-30")
     if len(moment) > len("2024-06-30"):
         return int(datetime.datetime.fromisoformat(moment).timestamp())

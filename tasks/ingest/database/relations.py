@@ -101,11 +101,7 @@ def row_times(
 ) -> Array | None:
     """Return from when on rows are seen, int64 (n,): of rows that are edges from when both ends are; None: always.
 
-    Args:
-        table: of the rows.
-        tables: all of them.
-        own_time: the rows' own times, int64 (n,).
-        named: foreign key to what it names, as `look_up` returns it.
+    `own_time`: the rows' own times, int64 (n,); `named`: foreign key to what it names, as `look_up` returns it.
     """
     ends = [(tables[target], named[column]) for column, target in table.config.foreign.items()]
     if not table.config.is_link or all(end.time is None for end, _ in ends):
@@ -129,23 +125,18 @@ def write_rows_as_nodes(
 
     `label`: the column `label` of rows that are predicted themselves.
     """
-    foreign, silent = table.config.foreign, Intake()
-    features.prepare()
-    read = features.sources()
-    read["texts"] = (*read["texts"], *table.texts_of_keys(tables, list(foreign)))
-    read["columns"] = (*read["columns"], *foreign)
+    silent = Intake()
     with ExitStack() as stack:
         relations = {
             column: RelationWriter(column, ends, writer, stack, timed=any(end.time is not None for end in ends))
-            for column, target in foreign.items()
+            for column, target in table.config.foreign.items()
             for ends in [(table, tables[target])]
         }
         for relation in relations.values():
             relation.is_key = True
         out = stack.enter_context(writer.table(f"nodes/{table.name}"))
-        for chunk in table.chunks(**read, intake=table.intake):
-            count = chunk.batch.num_rows
-            ids = np.arange(chunk.first, chunk.first + count, dtype=np.int64)
+        for chunk in features.chunks(tables, list(relations)):
+            ids = np.arange(chunk.first, chunk.first + chunk.batch.num_rows, dtype=np.int64)
             columns: dict[str, Array] = {"node_id": ids} | features.read(chunk)
             if chunk.time is not None:
                 columns["time"] = chunk.time
@@ -168,30 +159,22 @@ def write_rows_as_edges(
     table: TableRows, tables: Mapping[str, TableRows], features: TableFeatures, writer: DatasetWriter
 ) -> RelationWriter:
     """Write a table whose rows join what its two foreign keys name. Rows that lack an end are counted, not written."""
-    (first, source), (second, target) = table.config.foreign.items()
-    ends = (tables[source], tables[target])
-    silent = Intake()
-    keys = [first, second]
-    features.prepare()
-    if features.columns.categories:
-        read = {"columns": (*keys, *features.columns.categories), "texts": features.columns.categories}
-        read["texts"] = (*read["texts"], *table.texts_of_keys(tables, keys))
-        for chunk in table.chunks(**read, intake=silent):
+    (source, target), keys = table.config.foreign.values(), list(table.config.foreign)
+    ends, silent, without = (tables[source], tables[target]), Intake(), 0
+    categories = features.columns.categories
+    if categories:
+        texts = (*categories, *table.texts_of_keys(tables, keys))
+        for chunk in table.chunks((*keys, *categories), texts, intake=silent):
             src, dst = (look_up(chunk.batch, key, end.nodes) for key, end in zip(keys, ends, strict=True))
             joins = (src >= 0) & (dst >= 0)
             row_time = None if chunk.time is None else chunk.time[joins]
             times, _ = edge_times(src[joins], dst[joins], row_time, ends)
             features.learn_categories(chunk.batch.keep(joins), times)
-        features.settle_categories()
-        features.write_names(writer)
-    read = features.sources()
-    read["texts"] = (*read["texts"], *table.texts_of_keys(tables, keys))
-    read["columns"] = (*read["columns"], *keys)
-    without = 0
+        features.settle_categories(writer)
     with ExitStack() as stack:
-        timed = table.time is not None or any(end.time is not None for end in ends)
+        timed = any(one.time is not None for one in (table, *ends))
         relation = RelationWriter(table.name, ends, writer, stack, timed=timed)
-        for chunk in table.chunks(**read, intake=table.intake):
+        for chunk in features.chunks(tables, keys):
             columns = features.read(chunk)
             quiet = replace(chunk.batch, problems=silent.problems)
             src, dst = (look_up(quiet, key, end.nodes) for key, end in zip(keys, ends, strict=True))

@@ -6,6 +6,7 @@ times, the index of the keys, and a byte a row where rows are left out.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -22,6 +23,7 @@ from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.intake import Intake, table_files
 from tasks.ingest.tables.table_configs import NodeTableConfig
 
+_LEAVE_OUT = ("drop", "first", "last")  # policies
 EMPTY = -3
 """In the place of a dense id: the cell is empty, and names nothing."""
 
@@ -45,10 +47,10 @@ class TableRows:
         as_nodes = NodeTableConfig(type=name, files=config.files, id=config.key, on_duplicate_id=config.on_duplicate_id)
         place = f"dataset.tables.{name}"
         self.nodes = NodeSet(name, as_nodes, text_ids=text_ids, section=place, key=f"{place}.key")
-        way_out = f"{place}.on_missing_time: drop leaves such rows out, always takes them to have always been there"
-        self.clock = (
-            RowTimes(config.time, config.form_of(config.time), config.epoch, way_out=way_out) if config.time else None
-        )
+        self.clock: RowTimes | None = None
+        if config.time:
+            way_out = f"{place}.on_missing_time: drop leaves such rows out, always takes them to have always been there"
+            self.clock = RowTimes(config.time, config.form_of(config.time), config.epoch, way_out=way_out)
         self.labels: tuple[str, ...] = ()
         """Columns that are predicted, and so no features."""
         self.time: Array | None = None
@@ -74,7 +76,7 @@ class TableRows:
             texts.append(config.key)
         times: list[Array] = []
         kept: list[Array] = []
-        num_missing = num_unknown = read = 0
+        num_missing = num_unknown = 0
         inferred = clock.inferred if clock else ()
         for whole in self.intake.batches(config, columns or self._any_column(), texts, (), inferred):
             keep = np.ones(whole.num_rows, np.bool_)
@@ -93,7 +95,7 @@ class TableRows:
             if config.key:
                 self.nodes.add_rows(whole.keep(keep))
             kept.append(keep)
-            read += whole.num_rows
+        read = sum(map(len, kept))
         if read == 0:
             raise DataError(
                 f"has no rows; leave the table {self.name} out of dataset.tables, or give it some",
@@ -106,23 +108,15 @@ class TableRows:
         if config.values_of:
             return
         intake.adjust(config, "rows of a repeated key dropped", self.nodes.num_repeated)
+        policies = ("on_unknown_id", "on_missing_time", "on_duplicate_id")
+        why = ", ".join(f"{name}: {value}" for name in policies if (value := getattr(config, name)) in _LEAVE_OUT)
         if self.num_rows == 0 and not intake.problems:
-            raise DataError(f"has {read:,} rows, none of which is left ({self._why_left_out()})", path=config.names)
+            raise DataError(f"has {read:,} rows, none of which is left ({why})", path=config.names)
         dropped = read - self.num_rows
         if dropped:
             intake.hints.append(
-                f"{config.names}: {dropped:,} of {read:,} rows are left out ({self._why_left_out()} in "
-                f"dataset.tables.{self.name})"
+                f"{config.names}: {dropped:,} of {read:,} rows are left out ({why} in dataset.tables.{self.name})"
             )
-
-    def _why_left_out(self) -> str:
-        config = self.config
-        said = {
-            "on_unknown_id": config.on_unknown_id == "drop",
-            "on_missing_time": config.on_missing_time == "drop",
-            "on_duplicate_id": config.on_duplicate_id != "error",
-        }
-        return ", ".join(f"{name}: {getattr(config, name)}" for name, applies in said.items() if applies)
 
     def _any_column(self) -> list[str]:
         """A table without anything to look at still says how many rows there are."""
@@ -141,10 +135,9 @@ class TableRows:
             if self.nodes.index is not None:
                 keys = self.nodes.index.keys()
                 self.intake.hint_at_similar_texts(self.config, self.config.key, "ids", keys, letters=False)
-            # A key that could not be read counts for no id, and its row is said to be wrong.
-            self.num_rows = int(np.count_nonzero(kept))
-        else:
-            self.num_rows = int(np.count_nonzero(kept))
+        # A key that could not be read counts for no id, and its row is said to be wrong.
+        self.num_rows = int(np.count_nonzero(kept))
+        if not self.config.key:
             self.nodes.settle_dense(self.num_rows)
         self.kept = None if kept.all() else kept
         if times:
@@ -178,7 +171,10 @@ class TableRows:
 
 def look_up(batch: TableBatch, column: str, target: NodeSet) -> Array:
     """Return the dense ids that a foreign key names, int64 (n,): EMPTY, UNKNOWN or WRONG (said) where it names none."""
-    values = _whole(batch.column(column))
+    values = batch.column(column)
+    if pa.types.is_floating(values.type):  # many tools write 3.0 for 3 where a column has empty cells
+        with contextlib.suppress(pa.ArrowInvalid):
+            values = compute.if_else(compute.is_nan(values), None, values).cast(pa.int64())
     missing = np.asarray(compute.is_null(values, nan_is_null=True))
     codes = np.full(batch.num_rows, EMPTY, np.int64)
     if missing.all():
@@ -187,17 +183,6 @@ def look_up(batch: TableBatch, column: str, target: NodeSet) -> Array:
     there = replace(batch, data=batch.data.set_column(place, column, values)).keep(~missing)
     codes[~missing] = target.look_up(there, column)
     return codes
-
-
-def _whole(values: pa.Array) -> pa.Array:
-    """Return decimals that are all whole as int64: many tools write 3.0 for 3 where a column has empty cells."""
-    if not pa.types.is_floating(values.type):
-        return values
-    with_nulls = compute.if_else(compute.is_nan(values), None, values)
-    try:
-        return with_nulls.cast(pa.int64())
-    except pa.ArrowInvalid:
-        return values
 
 
 def without_decimals(batch: TableBatch) -> TableBatch:
@@ -220,11 +205,10 @@ def in_order(tables: Mapping[str, DatabaseTableConfig]) -> list[str]:
         ready = [name for name in left if not (set(tables[name].foreign.values()) - {name} - set(order))]
         order += ready or left[:1]
     for place, name in enumerate(order):
-        late = [column for column, target in tables[name].foreign.items() if target not in order[:place]]
-        if late and tables[name].on_unknown_id == "drop":
-            raise RecipeError(
-                f"dataset.tables.{name}.on_unknown_id: drop cannot follow {late[0]}, which leads in a circle to "
-                f"{'the table itself' if tables[name].foreign[late[0]] == name else tables[name].foreign[late[0]]}; "
-                "count lets such rows stay without that edge"
-            )
+        for column, target in tables[name].foreign.items() if tables[name].on_unknown_id == "drop" else ():
+            if target not in order[:place]:
+                raise RecipeError(
+                    f"dataset.tables.{name}.on_unknown_id: drop cannot follow {column}, which leads in a circle to "
+                    f"{'the table itself' if target == name else target}; count lets such rows stay without that edge"
+                )
     return order

@@ -78,21 +78,18 @@ class Profile:
 
     def add(self, batch: TableBatch, column: str, decide: Array | None = None) -> None:
         """Look at more rows; `decide`, bool (n,): those that may say what the column is, None: all."""
-        cells = batch.column(column)
-        if decide is not None and not decide.all():
-            later = cells.filter(pa.array(~decide)).drop_null()
-            if pa.types.is_floating(later.type):
-                later = later.filter(compute.invert(compute.is_nan(later)))
-            self.num_later += int(np.count_nonzero(~decide))
-            self.gaps |= len(later) < int(np.count_nonzero(~decide))
+        whole = batch.column(column)
+        there = ~np.asarray(compute.is_null(whole, nan_is_null=True))
+        self.gaps |= not there.all()
+        decide = np.ones(len(there), np.bool_) if decide is None else decide
+        num_later = int(np.count_nonzero(~decide))
+        if num_later:
+            self.num_later += num_later
+            later = whole.filter(pa.array(~decide & there))
             self.forms |= {_form(later)} if len(later) else set()
-            cells = cells.filter(pa.array(decide))
-        self.rows += len(cells)
-        missing = compute.is_null(cells, nan_is_null=True)
-        count = int(np.count_nonzero(np.asarray(missing)))
-        self.empty += count
-        self.gaps |= count > 0
-        cells = cells.filter(compute.invert(missing)) if count else cells
+        self.rows += len(whole) - num_later
+        cells = whole if there.all() and not num_later else whole.filter(pa.array(decide & there))
+        self.empty += len(whole) - num_later - len(cells)
         if not len(cells):
             return
         form = _form(cells)
@@ -130,11 +127,8 @@ class Profile:
     @property
     def is_constant(self) -> bool:
         """Whether all rows have one value, or none has any."""
-        if self.empty == self.rows:
-            return True
-        if self.empty:
-            return False
-        return self.num_values == 1 or (self.low == self.high and self.forms <= {"whole", "decimal", "bool"})
+        one_number = self.low == self.high and self.forms <= {"whole", "decimal", "bool"}
+        return self.empty == self.rows or (not self.empty and (self.num_values == 1 or one_number))
 
 
 def _form(cells: pa.Array) -> Form:

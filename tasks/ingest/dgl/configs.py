@@ -26,6 +26,13 @@ class SavedGraphConfig(ComponentConfig):
     """accuracy, rocauc, ap, rmse, f1, mrr or hits@K; null: accuracy, rocauc, rmse or hits@50, by kind of label."""
     target: str | None = None
     """Node tasks with several types of nodes: whose labels are predicted; null: the only type that has some."""
+    train: str = "train_mask"
+    """Boolean mask of nodes; link tasks: of edges, or pairs (n, 2) of nodes among what the file holds of the graph as a
+    whole (of DGL the dictionary of labels); graph tasks: of graphs, there too."""
+    valid: str = "val_mask"
+    """As train."""
+    test: str = "test_mask"
+    """As train."""
     directed: bool = False
     """Whether an edge means one direction only; false where undirected edges are stored both ways."""
 
@@ -49,13 +56,6 @@ class DglFileConfig(SavedGraphConfig):
     """Node and link tasks: which graph of the file, from 0."""
     labels: str = "label"
     """In ndata; graph tasks: in the dictionary of labels. -1, -100 (torch's ignore_index) or NaN: no label."""
-    train: str = "train_mask"
-    """Boolean mask in ndata; graph tasks: in the dictionary of labels; link tasks: in edata, or pairs (n, 2) of nodes
-    in the dictionary of labels."""
-    valid: str = "val_mask"
-    """As train."""
-    test: str = "test_mask"
-    """As train."""
     features: str = "feat"
     """Numbers, in ndata and in edata, (rows,) or (rows, dim)."""
     categories: str = "feat_cat"
@@ -81,12 +81,6 @@ class PygFileConfig(SavedGraphConfig):
     """What is predicted; link tasks: of one type of nodes and one of edges."""
     labels: str = "y"
     """Of nodes. -1, -100 (torch's ignore_index) or NaN: no label."""
-    train: str = "train_mask"
-    """Boolean mask of nodes; link tasks: of edges, or pairs (n, 2) of nodes among the graph's own fields."""
-    valid: str = "val_mask"
-    """As train."""
-    test: str = "test_mask"
-    """As train."""
     features: str = "x"
     """Numbers of nodes, (rows,) or (rows, dim); each type may have others."""
     categories: str = "x_cat"

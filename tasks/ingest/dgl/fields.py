@@ -59,15 +59,6 @@ def check_names(source: GraphSource) -> None:
             )
 
 
-def check_types(graph: SavedGraph, path: Path) -> None:
-    """Refuse types, or relations between the same types, that have one name in graphmill, as `_N` and `node` do."""
-    for names in (list(graph.num_nodes), [" ".join(map(plain_name, triplet)) for triplet in graph.edges]):
-        plain = [plain_name(name) for name in names]
-        if len(set(plain)) != len(plain):
-            twice = next(name for name in plain if plain.count(name) > 1)
-            raise DataError(f"has two types or relations that are {twice!r} here; rename one of them", path=path)
-
-
 def end_to_end(saved: SavedGraphs, path: Path) -> SavedGraph:
     """Return graphs of one type and one relation as a single one. Raises DataError where their fields differ."""
     first = saved.graphs[0]

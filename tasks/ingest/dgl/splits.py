@@ -36,9 +36,8 @@ class GraphSplits:
     def mask(self, data: Mapping[str, Array], name: str, place: str, split: str, count: int) -> Array:
         """Return a mask, bool (count,)."""
         if name not in data:
-            raise DataError(
-                f"there is no such mask; save one, boolean with {count:,} rows, or name it: dataset.{split}", path=place
-            )
+            why = f"there is no such mask; save one, boolean with {count:,} rows, or name it: dataset.{split}"
+            raise DataError(why, path=place)
         mask = as_matrix(data[name], place)
         if mask.shape != (count, 1):
             raise DataError(f"is no mask of {count:,} rows: its shape is {data[name].shape}", path=place)
@@ -51,9 +50,8 @@ class GraphSplits:
     def of_pairs(self) -> None:
         """Write the pairs of a link task's splits, and given negatives."""
         if len(self.graph.num_nodes) != 1 or len(self.graph.edges) != 1:
-            raise DataError(
-                "has several types of nodes or edges; link tasks read graphs with one of each", path=self.source.path
-            )
+            why = "has several types of nodes or edges; link tasks read graphs with one of each"
+            raise DataError(why, path=self.source.path)
         pairs = {split: self.pairs(split) for split in SPLITS}
         for split, ends in pairs.items():
             self.writer.write(f"split/{split}", {"src": ends[:, 0], "dst": ends[:, 1]})
@@ -73,9 +71,8 @@ class GraphSplits:
             rows = self.mask(edata, name, self.source.place(self.config.edge_word, name), split, len(src))
             ends = np.stack([src[rows], dst[rows]], 1)
         if not len(ends):
-            raise DataError(
-                f"the {split} split is empty", path=self.source.place(f"labels or {self.config.edge_word}", name)
-            )
+            why = f"the {split} split is empty"
+            raise DataError(why, path=self.source.place(f"labels or {self.config.edge_word}", name))
         return ends
 
     def negatives(self, split: str, positives: int) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from configs.errors import DataError
 from configs.matching import did_you_mean, listed
 from tasks.arrays import Array
 from tasks.ingest.dataset_fields import dataset_fields
-from tasks.ingest.dgl.fields import GraphSource, as_matrix, as_whole_numbers, check_types, plain_name
+from tasks.ingest.dgl.fields import GraphSource, as_matrix, as_whole_numbers, plain_name
 from tasks.ingest.dgl.splits import GraphSplits
 from tasks.ingest.edges import EdgeCheck
 from tasks.ingest.features import FeatureKind, finite_float32
@@ -92,8 +92,7 @@ class GraphTables:
 
     def tables(self, target: str | None, label: Array | None) -> None:
         """Write nodes and edges; `label` goes to the nodes of type `target`."""
-        check_types(self.graph, self.path)
-        apart, edges_apart = (self.has_own_columns(edges=edges) for edges in (False, True))
+        apart, edges_apart = (self._have_own_columns(edges=edges) for edges in (False, True))
         for kind, count in self.graph.num_nodes.items():
             owner = self.source.nodes_of(kind)
             columns, features = self.columns(self.graph.ndata[kind], owner, f"{plain_name(kind)}." if apart else "")
@@ -121,7 +120,7 @@ class GraphTables:
             )
             self.edge_types.append(made)
 
-    def has_own_columns(self, *, edges: bool) -> bool:
+    def _have_own_columns(self, *, edges: bool) -> bool:
         """Return whether each type has columns of its own, since widths differ; else those of one name are one."""
         of_types = (self.graph.edata if edges else self.graph.ndata).values()
         names = [self.config.field_of(option, edges=edges) for option in ("features", "categories")]

@@ -47,9 +47,7 @@ class UserTables(Dataset):
     def time_unit(self) -> TimeUnit | None:
         """What the time columns count, by their first rows; None where no table names one.
 
-        Raises:
-            DataError: a file or column is missing.
-            RecipeError: one column holds dates, another one numbers.
+        Raises DataError: a file or column is missing. Raises RecipeError: one column holds dates, another one numbers.
         """
         from tasks.ingest.graph_tables.ingest import with_headers_found
         from tasks.ingest.tables.intake import Intake

@@ -147,8 +147,7 @@ class EdgeReader:
     def read(self, context: StageContext, splits: Any = None) -> None:
         """Write all edges; `splits` (a link splitter) takes those that do not train.
 
-        Raises:
-            DataError: a file that cannot be read to its end, or holds no edges.
+        Raises DataError: a file that cannot be read to its end, or holds no edges.
         """
         edges, graphs = self.edges, None if self.graphs is None else self.graphs.column
         plain = [name for name in (edges.weight, edges.time, edges.relation_column) if name]
@@ -180,13 +179,18 @@ class EdgeReader:
             self.intake.problems.raise_any()
         self.features.write_names(self.writer, EDGE_CATEGORIES)
         if self.num_dropped == count:
-            raise DataError(
-                f"has {count:,} edges, none of which joins two nodes that are known; are these their ids?",
-                path=edges.names,
-            )
+            why = f"has {count:,} edges, none of which joins two nodes that are known; are these their ids?"
+            raise DataError(why, path=edges.names)
         if edges.weight and not self._heaviest:
             raise DataError(ALL_ZERO, path=edges.names, column=edges.weight)
-        self._note_policies(context)
+        self.intake.adjust(edges, "edges with an unknown end dropped", self.num_dropped)
+        for column, count in self.features.num_empty.items():
+            self.intake.adjust(edges, f"empty cells of {column} filled", count)
+        if self.num_dropped:
+            context.warn(
+                f"{edges.names}: {self.num_dropped:,} edges are left out, for an end of theirs is in no table of nodes "
+                "(on_unknown_id: drop)"
+            )
 
     def _ends(self, batch: TableBatch) -> tuple[TableBatch, dict[str, Array]]:
         """Return the rows that are edges, and the dense ids of their ends."""
@@ -213,29 +217,16 @@ class EdgeReader:
             if weight.ndim != 1:
                 batch.wrong_column(edges.weight, "is a column of lists; a weight is a number")
                 weight = np.zeros(len(weight))
-            parts["weight"] = self._checked_weights(batch, edges.weight, weight)
+            usable = weight.copy()
+            for wrong, kind, words in weight_mistakes(weight):
+                message = lambda row, words=words: f"the weight {weight[row]:g} {words}"  # noqa: E731
+                batch.wrong(wrong, edges.weight, kind, message)
+                usable[wrong] = 0
+            self._heaviest = max(self._heaviest, float(np.abs(weight).max(initial=0)))
+            parts["weight"] = float32(batch, edges.weight, usable)
         if self.times:
             parts["time"] = self.times.read(batch)
         return parts | self.features.read(batch)
-
-    def _checked_weights(self, batch: TableBatch, column: str, weight: Array) -> Array:
-        """Return weights as float32; those that are none are gathered."""
-        usable = weight.copy()
-        for wrong, kind, words in weight_mistakes(weight):
-            batch.wrong(wrong, column, kind, lambda row, words=words: f"the weight {weight[row]:g} {words}")  # type: ignore[misc]
-            usable[wrong] = 0
-        self._heaviest = max(self._heaviest, float(np.abs(weight).max(initial=0)))
-        return float32(batch, column, usable)
-
-    def _note_policies(self, context: StageContext) -> None:
-        self.intake.adjust(self.edges, "edges with an unknown end dropped", self.num_dropped)
-        for column, count in self.features.num_empty.items():
-            self.intake.adjust(self.edges, f"empty cells of {column} filled", count)
-        if self.num_dropped:
-            context.warn(
-                f"{self.edges.names}: {self.num_dropped:,} edges are left out, for an end of theirs is in "
-                "no table of nodes (on_unknown_id: drop)"
-            )
 
     def _write(self, parts: dict[str, Array], stack: ExitStack) -> None:
         """Write edges into the tables of their relations, which `stack` closes."""
@@ -269,8 +260,6 @@ class EdgeReader:
         features, entries = self.features.describe(), []
         for name in [name for name in self.relations.names if name in self.sinks] or list(self.sinks):
             (source, relation, target), _, check = self.sinks[name]
-            count = check.num_edges
-            entries.append(
-                EdgeType(source=source, relation=relation, target=target, num_edges=count, features=features)
-            )
+            ends = {"source": source, "relation": relation, "target": target}
+            entries.append(EdgeType(**ends, num_edges=check.num_edges, features=features))
         return entries

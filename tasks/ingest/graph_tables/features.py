@@ -13,7 +13,7 @@ import pyarrow.compute as compute
 from tasks.arrays import Array
 from tasks.ingest.ids.id_index import IdIndex
 from tasks.ingest.tables.batches import TableBatch
-from tasks.ingest.tables.columns import float32, is_list, numbers
+from tasks.ingest.tables.columns import float32, numbers
 from tasks.ingest.tables.intake import Intake, table_files, with_nulls
 from tasks.ingest.tables.policies import Missing, mask_name, stored_name
 from tasks.ingest.tables.table_configs import EdgeTableConfig, FilesConfig, NodeTableConfig
@@ -37,7 +37,6 @@ class FeatureReader:
         self.codes = {column: IdIndex() for column in categorical}
         self.num_empty = dict.fromkeys(features, 0)
         """Cells that a policy filled, by column."""
-        self._table: FilesConfig | None = None
         self._widths: dict[str, int] = {}
         self._first: dict[str, tuple[Path, int | None]] = {}
 
@@ -57,7 +56,6 @@ class FeatureReader:
         in all tables of nodes, and in all of edges: `others` are the other ones.
         Reads the categorical columns of the whole table; what is wrong with them is reported when their rows are read.
         """
-        self._table = table
         same = ((one, [name for name in self.categorical if name in one.categorical]) for one in others)
         for one, columns in [(table, list(self.categorical)), *same]:
             for batch in table_files(one).batches(columns, columns) if columns else ():
@@ -82,11 +80,7 @@ class FeatureReader:
         return out
 
     def _numbers(self, batch: TableBatch, column: str) -> dict[str, Array]:
-        expected, cells = self._widths.get(column), batch.column(column)
-        if expected is None and is_list(cells.type) and cells.null_count == len(cells) and self._table is not None:
-            # As wide as the first list of a later batch.
-            lists = (later.column(column).drop_null() for later in table_files(self._table).batches([column]))
-            expected = next((len(some[0]) for some in lists if len(some) and is_list(some.type)), None)
+        expected = self._widths.get(column)
         way_out = f"; missing: {{{column}: zero}} takes empty cells (on nodes mean does too), or leave such rows out"
         values = numbers(batch, column, missing=self.missing[column] != "error", width=expected, way_out=way_out)
         width = values.shape[1] if values.ndim == 2 else None

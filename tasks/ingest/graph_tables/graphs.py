@@ -65,7 +65,12 @@ def ingest_graphs(config: TablesConfig, context: StageContext, intake: Intake) -
         label, names = labels.finish(graphs.num_nodes, intake)
         say_unlabelled(has_label(label), "graph", context)
         split = node_splits(config, graphs, label, owner, intake, "graph")
-        _write_graphs(writer, graphs, sizes, ends, label)
+        graph_id = np.arange(graphs.num_nodes, dtype=np.int64)
+        num_edges = np.zeros(graphs.num_nodes, np.int64)
+        num_edges[: len(ends.num_edges)] = ends.num_edges
+        writer.write("graphs", {"graph_id": graph_id, "num_nodes": sizes, "num_edges": num_edges, "label": label})
+        if graphs.index is not None:
+            writer.write("ids/graphs", {"graph_id": graph_id, "original_id": graphs.index.keys()})
         for name, ids in split.items():
             writer.write(f"split/{name}", {"graph_id": ids})
         if names is not None:
@@ -74,7 +79,7 @@ def ingest_graphs(config: TablesConfig, context: StageContext, intake: Intake) -
     return dataset_fields(
         writer,
         config.title,
-        **label_fields(config, label, names, context),
+        **label_fields(config, label, names),
         directed=config.directed,
         node_types=[NodeType(name=table.type, num_nodes=nodes.num_nodes, features=features)],
         edge_types=reader.describe(),
@@ -137,13 +142,3 @@ def _write_nodes(
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return features
-
-
-def _write_graphs(writer: DatasetWriter, graphs: NodeSet, sizes: Array, ends: GraphEnds, label: Array) -> None:
-    count = graphs.num_nodes
-    graph_id = np.arange(count, dtype=np.int64)
-    num_edges = np.zeros(count, np.int64)
-    num_edges[: len(ends.num_edges)] = ends.num_edges
-    writer.write("graphs", {"graph_id": graph_id, "num_nodes": sizes, "num_edges": num_edges, "label": label})
-    if graphs.index is not None:
-        writer.write("ids/graphs", {"graph_id": graph_id, "original_id": graphs.index.keys()})

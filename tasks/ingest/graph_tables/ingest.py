@@ -21,17 +21,12 @@ from tasks.ingest.graph_tables.nodes import SplitColumn, scan_nodes, write_nodes
 from tasks.ingest.graph_tables.splits import node_splits
 from tasks.ingest.ids.node_set import NodeSet
 from tasks.ingest.labels import has_label, say_unlabelled
-from tasks.ingest.tables.first_lines import hint_at_data_in_header, id_with_leading_zero, with_header_found
+from tasks.ingest.tables.first_lines import id_with_leading_zero, with_header_found
 from tasks.ingest.tables.intake import Intake, as_number, table_files
 from tasks.ingest.tables.table_configs import EdgeTableConfig, FilesConfig, NodeTableConfig
 from tasks.ingest.writer import DatasetWriter
 from tasks.stage import StageContext
 from tasks.storage.manifests import NodeType
-
-# What columns are often called.
-_WEIGHTS = frozenset({"weight", "weights", "w", "count", "score", "strength", "amount", "rating"})
-_TIMES = frozenset({"time", "timestamp", "ts", "date", "datetime", "year", "day", "since", "created", "created_at"})
-_MOST_WAYS = 30
 
 
 def with_headers_found(config: TablesConfig, intake: Intake) -> TablesConfig:
@@ -44,18 +39,7 @@ def with_headers_found(config: TablesConfig, intake: Intake) -> TablesConfig:
     return config.model_copy(update=settled)
 
 
-def _hint_at_leading_zeros(config: TablesConfig, intake: Intake) -> None:
-    """Leave a hint where ids such as `007` are read as numbers, as those of a CSV and an edge list are."""
-    columns: list[tuple[FilesConfig, list[str]]] = [(table, [table.id]) for table in config.nodes if table.id]
-    columns += [(table, [table.source, table.target]) for table in config.edges]
-    columns += [(config.labels, [config.labels.id])] if config.labels and config.labels.form != "groups" else []
-    for table, ids in columns:
-        zero = None if config.text_ids else id_with_leading_zero(table, ids)
-        if zero is not None:
-            intake.hints.append(as_number(table.names, zero))
-
-
-def _with_names(edges: EdgeTableConfig, intake: Intake) -> EdgeTableConfig:
+def _with_names(edges: EdgeTableConfig) -> EdgeTableConfig:
     """Return edges whose columns are given by name, where they are given by their places. Raises DataError."""
     roles = ("source", "target", "weight", "time", "relation_column")
     given = {role: column for role in roles if (column := getattr(edges, role)) is not None}
@@ -65,8 +49,6 @@ def _with_names(edges: EdgeTableConfig, intake: Intake) -> EdgeTableConfig:
     for role, column in given.items():
         if column not in names and column.isdigit() and int(column) < len(names):
             named[role] = names[int(column)]
-    if named != given:
-        hint_at_data_in_header(edges, "dataset.edges", intake)
     return edges.model_copy(update=named)
 
 
@@ -75,21 +57,27 @@ def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -
 
     Mistakes are gathered over all tables, and end it when all were read: what is written by then nobody sees.
 
-    Raises:
-        DataError: naming all mistakes.
-        RecipeError: options that do not go together.
+    Raises DataError: naming all mistakes. Raises RecipeError: options that do not go together.
     """
     config = with_headers_found(config, intake)
-    config = config.model_copy(update={"edges": tuple(_with_names(edges, intake) for edges in config.edges)})
-    _hint_at_leading_zeros(config, intake)
+    config = config.model_copy(update={"edges": tuple(_with_names(edges) for edges in config.edges)})
+    columns: list[tuple[FilesConfig, list[str]]] = [(table, [table.id]) for table in config.nodes if table.id]
+    columns += [(table, [table.source, table.target]) for table in config.edges]
+    columns += [(config.labels, [config.labels.id])] if config.labels and config.labels.form != "groups" else []
+    for table, ids in columns if not config.text_ids else ():
+        zero = id_with_leading_zero(table, ids)
+        if zero is not None:
+            intake.hints.append(as_number(table.names, zero))
     for note in intake.notes:
         context.message(note)
     ingest = ingest_graphs if config.task == "graph" else _ingest_graph
     fields = ingest(config, context, intake)
     intake.find_unread([*config.nodes, *config.edges])
-    for table, columns in intake.unread.items():
-        option = "dataset.edges" if table in [edges.names for edges in config.edges] else "dataset.nodes"
-        context.message(f"{table}: not read: {listed(columns)}; to use them: {_ways_to_use(columns, option)}")
+    for names, unread in intake.unread.items():
+        is_edges = names in [edges.names for edges in config.edges]
+        roles = [*(["weight"] if is_edges else []), "time", "features", "categorical"]
+        ways = ", ".join(f"dataset.{'edges' if is_edges else 'nodes'}.{role}" for role in roles)
+        context.message(f"{names}: not read: {listed(unread)}; to use one, name it by {ways}")
     return fields
 
 
@@ -114,8 +102,7 @@ def _ingest_graph(config: TablesConfig, context: StageContext, intake: Intake) -
                     column, names = labels.finish(nodes[target].num_nodes, intake)
         node_types = []
         for kind, node_set in nodes.items():
-            behind = f"the features of {node_set.config.names} behind that mistake"
-            with intake.problems.gathering("" if node_set.broken else behind):
+            with intake.problems.gathering():
                 features = write_nodes(node_set, intake, writer, column if kind == target else None, config.nodes)
                 node_types.append(NodeType(name=kind, num_nodes=node_set.num_nodes, features=features))
                 node_set.write_ids(writer)
@@ -138,7 +125,7 @@ def _ingest_graph(config: TablesConfig, context: StageContext, intake: Intake) -
         writer,
         config.title,
         task=config.task,
-        **label_fields(config, column, names, context),
+        **label_fields(config, column, names),
         directed=config.directed,
         node_types=node_types,
         edge_types=[edge_type for reader in readers for edge_type in reader.describe()],
@@ -154,22 +141,6 @@ def _has_labels(config: TablesConfig, table: NodeTableConfig) -> bool:
     if config.split.by != "none" or not table.files:
         return bool(table.label)
     return bool(table.label) and set(table.label) <= set(table_files(table).column_names())
-
-
-def _ways_to_use(columns: list[str], option: str) -> str:
-    """Say which overrides would read some columns, by what their names sound like."""
-    roles = {"weight": _WEIGHTS, "time": _TIMES} if option == "dataset.edges" else {"time": _TIMES}
-    ways: dict[str, str] = {}
-    others: list[str] = []
-    for column in columns[:_MOST_WAYS]:
-        role = next((role for role, names in roles.items() if column.lower() in names and role not in ways), None)
-        if role is None:
-            others.append(column)
-        else:
-            ways[role] = f"{option}.{role}={column}"
-    kinds = [f"{option}.{role}" for role in (*roles, "features", "categorical")]
-    last = [f"{others[0]} as one of {', '.join(kinds)} (={others[0]})"] if others else []
-    return ", ".join([*ways.values(), *last])
 
 
 def _node_sets(config: TablesConfig) -> dict[str, NodeSet]:
@@ -208,34 +179,24 @@ def _scan(
     split = SplitColumn(config.split.column) if config.split.column and config.task == "node" else None
     for kind, node_set in nodes.items():
         inside = labels if kind == target and _has_labels(config, node_set.config) else None
-        unread = f"{node_set.config.names} behind that mistake, and which ends of edges are in it"
-        with intake.problems.gathering(unread) as ended:
+        with intake.problems.gathering() as ended:
             codes = scan_nodes(node_set, intake, inside, split if kind == target else None)
             owner = codes if kind == target else owner
         node_set.broken |= bool(ended)
     if split is not None and owner is None and not nodes[target].broken:
         raise RecipeError(f"dataset.split.column: the {target} nodes have no table that could hold {split.column!r}")
     _discover(config, nodes, intake)
-    for node_set in nodes.values():
-        _note_policies(node_set, context, intake)
+    for kind, node_set in nodes.items():
+        table, repeated, added = node_set.config, node_set.num_repeated, node_set.num_added
+        intake.adjust(table, "rows of a repeated id dropped", repeated)
+        intake.adjust(table, "nodes that only edges name added", added)
+        if repeated:
+            why = f"another row has their id (on_duplicate_id: {table.on_duplicate_id})"
+            context.warn(f"{table.names}: {repeated:,} rows are left out, for {why}")
+        if added:
+            what = "ids stand in edges only, and are nodes without label and features (on_unknown_id: add)"
+            context.warn(f"{table.names or f'nodes of type {kind}'}: {added:,} {kind} {what}")
     return owner
-
-
-def _note_policies(nodes: NodeSet, context: StageContext, intake: Intake) -> None:
-    """Say what the policies of a node table did."""
-    intake.adjust(nodes.config, "rows of a repeated id dropped", nodes.num_repeated)
-    intake.adjust(nodes.config, "nodes that only edges name added", nodes.num_added)
-    where = nodes.config.names or f"nodes of type {nodes.kind}"
-    if nodes.num_repeated:
-        context.warn(
-            f"{where}: {nodes.num_repeated:,} rows are left out, for another row has their id (on_duplicate_id: "
-            f"{nodes.config.on_duplicate_id})"
-        )
-    if nodes.num_added:
-        context.warn(
-            f"{where}: {nodes.num_added:,} {nodes.kind} ids stand in edges only, and are nodes without label and "
-            "features (on_unknown_id: add)"
-        )
 
 
 def _discover(config: TablesConfig, nodes: dict[str, NodeSet], intake: Intake) -> None:
@@ -263,13 +224,12 @@ def _discover(config: TablesConfig, nodes: dict[str, NodeSet], intake: Intake) -
                 "table of nodes",
                 path=config.edges[0].files[0],
             )
-        table = node_set.config
-        if table.files and table.id:
-            intake.hint_at_similar_texts(table, table.id, "ids", node_set.index.keys(), letters=False)
-        elif kind in only_in_edges:
-            edges = next(edges for edges in config.edges if kind in (edges.source_type, edges.target_type))
+        table: FilesConfig = node_set.config
+        columns = node_set.config.id or ""
+        if kind in only_in_edges:
+            table = edges = next(one for one in config.edges if kind in (one.source_type, one.target_type))
             columns = f"{edges.source} and {edges.target}"
-            intake.hint_at_similar_texts(edges, columns, "ids", node_set.index.keys(), letters=False)
+        intake.hint_at_similar_texts(table, columns, "ids", node_set.index.keys(), letters=False)
         node_set.settle()
 
 
@@ -280,7 +240,7 @@ def _write_edges(
     readers = []
     for edges in config.edges:
         splitter = None
-        with intake.problems.gathering(f"{edges.names} behind that mistake"):
+        with intake.problems.gathering():
             reader = EdgeReader(edges, nodes, intake, writer, taken)
             if config.task == "link":
                 splitter = LinkSplitter(config, reader)

@@ -29,9 +29,7 @@ from tasks.ingest.tables.columns import EXACT, numbers
 from tasks.ingest.tables.intake import OFTEN_MISSING, Intake
 from tasks.ingest.tables.table_configs import LabelFilesConfig
 from tasks.readers.columns import is_text, whole_numbers
-from tasks.stage import StageContext
 
-_UNLIKE = 10.0  # times
 _OFTEN_NO_LABEL = OFTEN_MISSING - {"-", "unknown"} | {"nan", "nat"}
 """Texts, in small letters, that programs write where there is no label; `-` and `unknown` are names of classes too."""
 
@@ -53,7 +51,6 @@ class LabelStore:
         self._table = config.labels or next(table for table in config.nodes if table.label)
         self._column = self._table.label[0]
         self._none: set[int] = set()
-        self._alone_below: int | None = None
         self._num_none = 0
 
     def csv_kinds(self, columns: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -114,8 +111,7 @@ class LabelStore:
     def finish(self, num_nodes: int, intake: Intake) -> tuple[Array, pa.Array | None]:
         """Return the `label` column and, where classes were found, their names in the order of their codes.
 
-        Raises:
-            DataError: there are not two classes.
+        Raises DataError: there are not two classes.
         """
         if not self._parts:  # nothing trains, and the table has no such column
             width = len(self._table.label)
@@ -141,18 +137,13 @@ class LabelStore:
         return labels, None
 
     def _hint(self, intake: Intake) -> None:
-        """Say that -1 or -100 was taken for no label: to somebody it is a class; and of any other the reverse."""
-        where = f"{self._table.names} (column {self._column})"
+        """Say that -1 or -100 was taken for no label: to somebody it is a class."""
         if self._num_none:
             values, verb = " and ".join(map(str, sorted(self._none))), "stand" if len(self._none) > 1 else "stands"
+            said = f"{values} {verb} for no label in {self._num_none:,} rows"
             intake.hints.append(
-                f"{where}: {values} {verb} for no label in {self._num_none:,} rows; if it is a class, write classes as "
-                "texts or numbers from 0"
-            )
-        if self._alone_below is not None:
-            intake.hints.append(
-                f"{where}: {self._alone_below} is a class beside those from 0; if it stands for no label, leave the "
-                "cell empty, or write -1"
+                f"{self._table.names} (column {self._column}): {said}; if it is a class, write classes as texts or "
+                "numbers from 0"
             )
 
     def _hint_at_missing(self, names: pa.Array, intake: Intake) -> None:
@@ -179,8 +170,7 @@ class LabelStore:
         if not is_text(keys.type):
             first = keys.take(pa.array(order[: len(NO_LABEL) + 1])).to_pylist()
             none = count_no_label(first)
-            self._none, rest = set(first[:none]), first[none:]
-            self._alone_below = rest[0] if len(rest) > 1 and rest[0] < 0 <= rest[1] else None
+            self._none = set(first[:none])
             if none:
                 values = " and ".join(map(str, first[:none]))
                 note = f" beside {values}, which stands for no label; to make it a class, number them from 0"
@@ -193,9 +183,7 @@ class LabelStore:
         return keys.take(pa.array(order)).cast(pa.string()), rank
 
 
-def label_fields(
-    config: TablesConfig, labels: Array | None, names: pa.Array | None, context: StageContext
-) -> dict[str, Any]:
+def label_fields(config: TablesConfig, labels: Array | None, names: pa.Array | None) -> dict[str, Any]:
     """Return the manifest's fields that labels decide: kind, classes and metric.
 
     `labels`: the column `label`; None: there is none. `names`: of classes that were found in the labels.
@@ -205,14 +193,6 @@ def label_fields(
     task_type, several = config.task_type, config.task_type == "regression" and labels.shape[1] > 1
     # Of several amounts R2, for in an error of them all the largest unit hides the others.
     metric = config.metric or ("r2" if several else usual_metric(task_type))
-    if several and metric in ("rmse", "mae"):
-        spread = np.nanstd(labels.astype(np.float64), axis=0)
-        if spread.max() > _UNLIKE * spread.min():
-            context.warn(
-                f"{metric} is the mean over {labels.shape[1]} labels whose standard deviations lie between "
-                f"{spread.min():.3g} and {spread.max():.3g}: the best epoch and the champion go by the largest; leave "
-                "dataset.metric out (then it is r2), or scale the columns"
-            )
     if task_type != "multiclass":
         return {"task_type": task_type, "metric": metric}
     num_classes = len(names) if names is not None else 0 if config.task == LAYOUT else config.num_classes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 
@@ -29,9 +28,6 @@ from tasks.sizes import BYTES_A_PAIR, need_memory
 from tasks.storage.graph_store import id_dtype
 from tasks.storage.manifests import LEFT_OUT, SPLITS
 
-_SURE = 3.0
-"""Edges that a split has on average where it is empty once in 20 times."""
-
 
 class LinkSplitter:
     """Deals the edges of a link task out while they stream by; training edges stay, the others are held back."""
@@ -41,18 +37,15 @@ class LinkSplitter:
         self.config, self.nodes, self.edges, self.intake = config, reader.source, reader.edges, reader.intake
         self.relations, self.writer = reader.relations, reader.writer
         self.split = config.split
-        self._column = SplitColumn(self.split.column) if self.split.column else None
+        self.column = self.split.column
+        """Column of the edge table that the splitter reads."""
+        self._column = SplitColumn(self.column) if self.column else None
         self._kind = id_dtype(self.nodes.num_nodes)
         self._codes = self._cut_times(self.edges) if self.split.by == "time" else None
         self._stack = ExitStack()
         self._tables = {name: self._stack.enter_context(self.writer.table(f"split/{name}")) for name in SPLITS}
         self._counts: dict[str, Array] = {}
         """Edges of each relation, by split; where relations have a column."""
-
-    @property
-    def column(self) -> str | None:
-        """Column of the edge table that the splitter reads."""
-        return self.split.column
 
     def _cut_times(self, edges: EdgeTableConfig) -> Array:
         if not edges.time:
@@ -118,17 +111,13 @@ class LinkSplitter:
         counts = self._counts.get("train", np.zeros(0, np.int64))
         for code, name in enumerate(self.relations.names):
             if code >= len(counts) or not counts[code]:
-                raise DataError(
-                    f"no edge of relation {name!r} trains: nothing is known of it; leave it out, or hold out less",
-                    path=self.edges.names,
-                )
+                why = f"no edge of relation {name!r} trains: nothing is known of it; leave it out, or hold out less"
+                raise DataError(why, path=self.edges.names)
         for code, name in enumerate(SPLITS[1:]):
             if f"{name}_negative" in self._tables:
                 continue  # given
-            if self.split.negatives:
-                self._draw_kinds(code, name)
-                continue
-            self.writer.write(f"split/{name}_negative", self._draw_pool(code, name))
+            draw = self._draw_kinds if self.split.negatives else self._draw_pool
+            self.writer.write(f"split/{name}_negative", draw(code, name))
 
     def _draw_pool(self, code: int, name: str) -> dict[str, Array]:
         """Draw the negatives of a split; of relations each has its own ends, and its share of the split's edges."""
@@ -151,31 +140,22 @@ class LinkSplitter:
         edges, names = written_pairs(self.writer), self.edges.names
         return draw_pool(number, count, self.nodes.num_nodes, self.split.seed, edges, ends=ends, path=names)
 
-    def _draw_kinds(self, code: int, name: str) -> None:
-        """Draw negatives of each kind for each edge of a split."""
+    def _draw_kinds(self, code: int, name: str) -> dict[str, Array]:
+        """Draw negatives of each kind for each edge of a split, (n, kinds * per_edge)."""
         columns = ("src", "dst", "time")
         train, events = (Events(*written_columns(self.writer, split, columns)) for split in ("train", name))
         count = len(events.src) * len(self.split.negatives) * self.split.per_edge
         need_memory(BYTES_A_PAIR * count, f"drawing {count:,} negatives", "set dataset.split.per_edge lower")
         ends = find_ends(written_pairs(self.writer), self.nodes.num_nodes, directed=self.config.directed)
-        config, count = self.config, self.nodes.num_nodes
-        draws = EventNegatives(train, count, directed=config.directed, seed=self.split.seed, ends=ends)
+        directed, seed = self.config.directed, self.split.seed
+        draws = EventNegatives(train, self.nodes.num_nodes, directed=directed, seed=seed, ends=ends)
         drawn = draws.draw(events, self.split.negatives, self.split.per_edge, code)
-        self.writer.write(f"split/{name}_negative", {end: ids.astype(self._kind) for end, ids in drawn.items()})
+        return {end: ids.astype(self._kind) for end, ids in drawn.items()}
 
     def _refuse_empty(self, name: str, total: int) -> None:
-        """Say how many edges a split that got none would need, and a way out."""
-        by, share = self.split.by, float(getattr(self.split, name))
-        if by == "ratio" and share > 0:
-            need = math.ceil(_SURE / share)
-            raise DataError(
-                f"has {total:,} edges, and the {name} split is empty: for a share of {share:g} some {need:,} are "
-                "needed; add edges, or hold out larger shares: dataset.split.train=0.4 dataset.split.valid=0.3 "
-                "dataset.split.test=0.3 (some 10 edges)",
-                path=self.edges.names,
-            )
-        where = self.split.column or self.split.files.get(name) or f"dataset.split, by {by}"
-        way_out = f"; raise dataset.split.{name}" if by == "ratio" else ""
+        """Say which split got no edge, and a way out."""
+        where = self.split.column or self.split.files.get(name) or f"dataset.split, by {self.split.by}"
+        way_out = f"; add edges, or raise dataset.split.{name}" if self.split.by == "ratio" else ""
         raise DataError(f"the {name} split is empty ({total:,} edges in all; {where}){way_out}", path=self.edges.names)
 
     def _read_pairs(self, name: str) -> None:

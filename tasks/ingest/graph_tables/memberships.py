@@ -20,11 +20,10 @@ from tasks.arrays import Array
 from tasks.ingest.graph_tables.labels import note_unknown
 from tasks.ingest.ids.id_index import IdIndex
 from tasks.ingest.ids.node_set import UNKNOWN, NodeSet
-from tasks.ingest.labels import NO_LABEL
 from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.intake import Intake, as_number
 from tasks.ingest.tables.table_configs import LabelFilesConfig
-from tasks.readers.columns import is_text, to_int64, whole_numbers
+from tasks.readers.columns import is_text, whole_numbers
 from tasks.readers.limits import MAX_ROW_BYTES, check_memory
 
 _LABEL_BYTES = 4
@@ -86,7 +85,8 @@ class Memberships:
         for batch in intake.batches(self.table, [column, label], [label, *nodes.texts(column)]):
             names = _names(batch, label)
             missing = np.asarray(compute.equal(names, ""))
-            batch.wrong(missing, label, "the label is missing", f"the label is missing; {_EVERY_ROW}")
+            why = "the label is missing; every row of form: pairs needs one: a node without labels has no row"
+            batch.wrong(missing, label, "the label is missing", why)
             yield batch, column, names, ~missing
 
     def _groups(self, nodes: NodeSet, intake: Intake) -> Iterator[tuple[TableBatch, str, pa.Array, Array]]:
@@ -105,8 +105,7 @@ class Memberships:
     def finish(self, num_nodes: int, intake: Intake) -> tuple[Array, pa.Array]:
         """Return the column `label`, float32 (num_nodes, T), and the names of its T labels, ascending.
 
-        Raises:
-            DataError: no label is left, or more than a row or the memory can hold.
+        Raises DataError: no label is left, or more than a row or the memory can hold.
         """
         count = sum(len(part[0]) for part in self._parts)
         check_memory(_PAIR_BYTES * count, f"a list of {count:,} pairs of a node and a label", self.table.names)
@@ -114,23 +113,19 @@ class Memberships:
         codes = np.concatenate([part[1] for part in self._parts])
         note_unknown(self.table, self._num_unknown, intake)
         if not len(nodes):
-            raise DataError(
-                f"has {self._num_unknown:,} nodes, none of which is in the graph; are these their ids?",
-                path=self.table.names,
-            )
+            why = f"has {self._num_unknown:,} nodes, none of which is in the graph; are these their ids?"
+            raise DataError(why, path=self.table.names)
         once = np.unique(nodes * self._labels.count + codes)
         intake.adjust(self.table, "rows that say again what label a node has dropped", len(nodes) - len(once))
         nodes, codes = np.divmod(once, self._labels.count)
         names = whole_numbers(self._labels.keys().cast(pa.string()))
         kept = self._kept(np.bincount(codes, minlength=self._labels.count), names)
-        lowest = [] if is_text(names.type) else names.take(pa.array(kept[: len(NO_LABEL)])).to_pylist()
-        if none := [str(label) for label in lowest if label in NO_LABEL]:
-            intake.hints.append(
-                f"{self.table.names} (column {', '.join(self.table.label)}): {' and '.join(none)} counts as a label of "
-                "its own; where it stands for none, leave its rows out"
-            )
         intake.adjust(self.table, "labels of too few nodes left out", self._labels.count - len(kept))
-        self._check_size(num_nodes, len(kept))
+        if len(kept) * _LABEL_BYTES > MAX_ROW_BYTES:
+            words = f"has {len(kept):,} labels; a node's may take {MAX_ROW_BYTES:,} bytes, {_LABEL_BYTES} a label"
+            raise DataError(f"{words}: min_members or most keeps fewer", path=self.table.names)
+        what = f"the matrix of {num_nodes:,} nodes by {len(kept):,} labels (min_members or most keeps fewer)"
+        check_memory(num_nodes * len(kept) * _LABEL_BYTES, what, self.table.names)
         place = np.full(self._labels.count, -1, np.int64)
         place[kept] = np.arange(len(kept))
         there = place[codes] >= 0
@@ -154,17 +149,6 @@ class Memberships:
             )
         largest_first = np.argsort(-members[many], kind="stable")  # of equal ones the first by name
         return many[np.sort(largest_first[: self.table.most])]
-
-    def _check_size(self, num_nodes: int, num_labels: int) -> None:
-        fewer = "min_members or most keeps fewer"
-        if num_labels * _LABEL_BYTES > MAX_ROW_BYTES:
-            words = f"has {num_labels:,} labels; a node's may take {MAX_ROW_BYTES:,} bytes, {_LABEL_BYTES} a label"
-            raise DataError(f"{words}: {fewer}", path=self.table.names)
-        what = f"the matrix of {num_nodes:,} nodes by {num_labels:,} labels ({fewer})"
-        check_memory(num_nodes * num_labels * _LABEL_BYTES, what, self.table.names)
-
-
-_EVERY_ROW = "every row of form: pairs needs one: a node without labels has no row"
 
 
 def _names(batch: TableBatch, column: str) -> pa.Array:
@@ -190,6 +174,6 @@ def _split(batch: TableBatch, delimiter: str | None, *, texts: bool) -> _GroupBa
     ids = compute.utf8_trim_whitespace(cells.flatten())
     if not texts:
         with contextlib.suppress(pa.ArrowInvalid):  # the one that is no number is named when it is looked up
-            ids = to_int64(ids)
+            ids = ids.cast(pa.int64())
     data = pa.RecordBatch.from_arrays([ids], names=[_LINE])
     return _GroupBatch(batch.path, batch.first_row, data, batch.problems, lines=line + batch.first_row, places=place)

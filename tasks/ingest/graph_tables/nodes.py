@@ -135,11 +135,7 @@ def _kept(parts: list[Array], kept: Array | None) -> Array | None:
 
 
 def write_nodes(
-    nodes: NodeSet,
-    intake: Intake,
-    writer: DatasetWriter,
-    labels: Array | None,
-    tables: Sequence[NodeTableConfig] = (),
+    nodes: NodeSet, intake: Intake, writer: DatasetWriter, labels: Array | None, tables: Sequence[NodeTableConfig] = ()
 ) -> tuple[FeatureColumn, ...]:
     """Write `nodes/TYPE`; return its features. `tables` are those of all types. Raises DataError."""
     table = nodes.config

@@ -26,8 +26,7 @@ def node_splits(
 
     `what` is split, node or graph, for messages.
 
-    Raises:
-        DataError: an empty split, an id twice or in two splits, a node of a split without a label.
+    Raises DataError: an empty split, an id twice or in two splits, a node of a split without a label.
     """
     split = config.split
     if split.by == "none":

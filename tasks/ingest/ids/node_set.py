@@ -13,10 +13,9 @@ from tasks.ingest.ids.id_index import IdIndex
 from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import checked_ids
 from tasks.ingest.tables.table_configs import NodeTableConfig
-from tasks.ingest.writer import DatasetWriter
+from tasks.ingest.writer import DatasetWriter, write_ids
 from tasks.readers.columns import is_text
 
-_ROWS = 1 << 18
 UNKNOWN, WRONG = -1, -2
 """In the place of a dense id: no node has it; the cell holds no id (said already)."""
 TWO_KINDS = "ids of two kinds"
@@ -190,25 +189,21 @@ class NodeSet:
             return False
         wrong = np.zeros(len(values), np.bool_)
         wrong[good] = True
+        such = ""
         if text:  # a column is read as texts where one of its cells is: name that one
             plain = np.asarray(compute.fill_null(compute.match_substring_regex(values, _PLAIN), False))
             wrong = wrong & ~plain if (wrong & ~plain).any() else wrong
+        elif self.index is not None:  # of numbers and a few texts, a text is the odd one
+            keys = self.index.keys()
+            odd = keys.filter(compute.invert(compute.match_substring_regex(keys, _PLAIN)))
+            such = f", such as {odd[0].as_py()[:40]!r}" if len(odd) else ""
         kinds = ("a text", "whole numbers") if text else ("a whole number", "texts")
         way_out = "dataset.text_ids=true reads all as texts"
         if self.index is None:
             way_out = f"if their table has ids of its own, name the column ({self._key})"
-        batch.wrong(wrong, column, TWO_KINDS, lambda row: self._two_kinds(values[row].as_py(), kinds, way_out))
+        rest = f"{kinds[0]}, those in {self._source} are {kinds[1]}{such}; {way_out}"
+        batch.wrong(wrong, column, TWO_KINDS, lambda row: f"the id {values[row].as_py()!r} is {rest}")
         return True
-
-    def _two_kinds(self, value: Any, kinds: tuple[str, str], way_out: str) -> str:
-        if isinstance(value, str) and value.isdigit() and int(value) >= 2**63:
-            return f"the id {value} does not fit int64, and those in {self._source} are {kinds[1]}; {way_out}"
-        such = ""
-        if self.index is not None and self.index.is_text:  # of numbers and a few texts, a text is the odd one
-            keys = self.index.keys()
-            odd = keys.filter(compute.invert(compute.match_substring_regex(keys, _PLAIN)))
-            such = f", such as {odd[0].as_py()[:40]!r}" if len(odd) else ""
-        return f"the id {value!r} is {kinds[0]}, those in {self._source} are {kinds[1]}{such}; {way_out}"
 
     def original(self, node: int) -> Any:
         """Return the id that users know a node by."""
@@ -216,13 +211,8 @@ class NodeSet:
 
     def write_ids(self, writer: DatasetWriter) -> None:
         """Write the id map, where ids changed."""
-        if self.index is None or self.num_nodes == 0:
-            return
-        keys = self.index.keys()
-        with writer.table(f"ids/{self.kind}") as table:
-            for first in range(0, self.num_nodes, _ROWS):
-                part = keys.slice(first, _ROWS)
-                table.write({"node_id": np.arange(first, first + len(part), dtype=np.int64), "original_id": part})
+        if self.index is not None and self.num_nodes:
+            write_ids(writer, self.kind, self.index.keys())
 
 
 def occurred_earlier(codes: Array, first: int) -> Array:

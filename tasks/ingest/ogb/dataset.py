@@ -18,7 +18,6 @@ from tasks.ingest.ogb.meta import OgbMeta, listed_meta, listed_names
 from tasks.stage import StageContext
 from tasks.storage.artifacts import file_lock, write_atomic
 from tasks.storage.file_names import beside, file_name
-from tasks.storage.home import Home
 from tasks.storage.home_files.source_digests import SourceDigests, files_below
 
 _READ = ("raw", "split", "mapping")
@@ -76,7 +75,11 @@ class OgbDataset(Dataset):
         if meta.listed and not files:
             return as_listed
         content = digests.describe({"files": files})
-        return as_listed if meta.listed and _downloaded(home, meta) == {**as_listed, **content} else content
+        try:
+            downloaded = read_json(home.downloads / "records" / f"{file_name(meta.name)}.json")
+        except DataError:
+            downloaded = None
+        return as_listed if meta.listed and downloaded == {**as_listed, **content} else content
 
     def time_unit(self) -> TimeUnit | None:
         """Years; None where there are none. What is still to be downloaded may have some."""
@@ -109,12 +112,6 @@ class OgbDataset(Dataset):
         return ingest_folder(folder, meta, self.config.categorical or meta.molecules, context)
 
     def _download(self, meta: OgbMeta, folder: Path, context: StageContext) -> None:
-        if self.config.offline:
-            raise DataError(
-                f"{meta.name} is not here and dataset.offline forbids a download; fetch {meta.url} elsewhere and "
-                "unpack it as this folder, give dataset.root, or allow the download (dataset.offline=false)",
-                path=folder,
-            )
         from tasks.ingest.ogb.download import download_archive
 
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -123,7 +120,8 @@ class OgbDataset(Dataset):
                 download_archive(meta.url, folder, meta.archive_folder, context)
                 content = SourceDigests(context.home, context.progress).describe({"files": files_below(folder, _READ)})
                 record = {"ogb": meta.name, "version": meta.version, **content}
-                write_atomic(_record(context.home, meta), json.dumps(record).encode())
+                file = context.home.downloads / "records" / f"{file_name(meta.name)}.json"
+                write_atomic(file, json.dumps(record).encode())
 
 
 def _own_meta(config: OgbDatasetConfig) -> OgbMeta:
@@ -148,16 +146,3 @@ def _own_meta(config: OgbDatasetConfig) -> OgbMeta:
         split=config.split or "",
         directed=config.directed,
     )
-
-
-def _record(home: Home, meta: OgbMeta) -> Path:
-    """Record of what this home downloaded."""
-    return home.downloads / "records" / f"{file_name(meta.name)}.json"
-
-
-def _downloaded(home: Home, meta: OgbMeta) -> dict[str, Any] | None:
-    """Return name, version and content of a data set as this home downloaded it; None where it did not."""
-    try:
-        return dict(read_json(_record(home, meta)))
-    except (DataError, ValueError, TypeError):
-        return None

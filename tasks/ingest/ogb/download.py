@@ -7,7 +7,6 @@ import shutil
 import time
 import zipfile
 from pathlib import Path
-from typing import Any
 
 from configs.errors import DataError
 from configs.matching import listed
@@ -86,14 +85,13 @@ def fetch(url: str, target: Path, context: StageContext, first_wait_seconds: flo
     import requests
     from urllib3.exceptions import HTTPError
 
-    part, tag = target.with_suffix(".part"), target.with_suffix(".etag")
+    part = target.with_suffix(".part")
     wait = first_wait_seconds
     for attempt in range(_ATTEMPTS):
         before = part.stat().st_size if part.exists() else 0
         try:
-            if _fetch_once(url, part, tag, context):
+            if _fetch_once(url, part, context):
                 part.replace(target)
-                tag.unlink(missing_ok=True)
                 return
             reason = "the connection closed early"
         except (requests.RequestException, HTTPError) as error:
@@ -112,21 +110,15 @@ def fetch(url: str, target: Path, context: StageContext, first_wait_seconds: flo
     )
 
 
-def _fetch_once(url: str, part: Path, tag: Path, context: StageContext) -> bool:
+def _fetch_once(url: str, part: Path, context: StageContext) -> bool:
     """Ask for what is missing and append it. Return whether the file is whole."""
     import requests
 
     have = part.stat().st_size if part.exists() else 0
-    # If-Range: where the file changed since, the server sends the whole new one instead of a tail that does not fit.
-    headers = {"Accept-Encoding": "identity"}
-    if have:
-        headers["Range"] = f"bytes={have}-"
-        if tag.exists():
-            headers["If-Range"] = tag.read_text(encoding="utf-8")
+    headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={have}-"} if have else {})}
     with requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT_SECONDS) as answer:
         if answer.status_code == 416:  # nothing is left to send: whole, or not ours
-            total = _total(answer.headers.get("Content-Range"))
-            if total == have:
+            if answer.headers.get("Content-Range") == f"bytes */{have}":
                 return True
             part.unlink()
             return False
@@ -135,13 +127,10 @@ def _fetch_once(url: str, part: Path, tag: Path, context: StageContext) -> bool:
         if answer.status_code == 200:
             have = 0
             part.unlink(missing_ok=True)
-        elif not (answer.headers.get("Content-Range") or "").startswith(f"bytes {have}-"):
-            raise DataError(f"the server sent {answer.headers.get('Content-Range')!r} for {have}-", path=url)
-        total = _expected(answer, have)
-        if total is not None and shutil.disk_usage(part.parent).free < total - have:
+        length = answer.headers.get("Content-Length", "")
+        total = have + int(length) if length.isdigit() else None
+        if total is not None:
             _check_space(part.parent, total - have, url)
-        if answer.headers.get("ETag", "").startswith('"'):
-            tag.write_text(answer.headers["ETag"], encoding="utf-8")
         with part.open("ab") as file:
             # read1 hands over what is there: what came before a break is kept, to the last byte.
             while chunk := answer.raw.read1(_CHUNK_BYTES):
@@ -149,16 +138,3 @@ def _fetch_once(url: str, part: Path, tag: Path, context: StageContext) -> bool:
                 have += len(chunk)
                 context.progress(have, total or have, "bytes", "download")
     return total is None or have == total
-
-
-def _expected(answer: Any, have: int) -> int | None:
-    if answer.status_code == 206:
-        return _total(answer.headers.get("Content-Range"))
-    length = answer.headers.get("Content-Length") or ""
-    return int(length) if length.isdigit() else None
-
-
-def _total(content_range: str | None) -> int | None:
-    """Return T of `bytes A-B/T`."""
-    text = (content_range or "").rpartition("/")[2]
-    return int(text) if text.isdigit() else None

@@ -21,7 +21,6 @@ from tasks.ingest.dataset_fields import dataset_fields
 from tasks.ingest.edges import EdgeCheck
 from tasks.ingest.features import FeatureKind
 from tasks.ingest.labels import LabelKind, has_label, say_unlabelled, to_labels
-from tasks.ingest.ogb.graph_offsets import globalise
 from tasks.ingest.ogb.mappings import write_mappings
 from tasks.ingest.ogb.meta import OgbMeta, atom_cardinalities, bond_cardinalities
 from tasks.ingest.ogb.raw import EDGE, NODE, Raw, Triplet, labelled_types, open_raw
@@ -82,17 +81,16 @@ def ingest_folder(folder: Path, meta: OgbMeta, categorical: bool, context: Stage
         if meta.task == "graph":
             _write_graphs(job)
         if meta.task == "link":
-            _write_link_splits(job, splits)
+            for split in SPLITS:
+                positive, negative = link_split(splits, split, job.total_nodes(target))
+                writer.write(f"split/{split}", positive)
+                if negative is not None and split != "train":
+                    writer.write(f"split/{split}_negative", negative)
         else:
             _write_index_splits(job, splits)
         write_mappings(folder, raw, meta, writer, context)
-    return _fields(job)
-
-
-def _fields(job: _Job) -> dict[str, Any]:
-    raw, meta = job.raw, job.meta
     return dataset_fields(
-        job.writer,
+        writer,
         meta.name,
         meta.task_type,
         num_classes=meta.num_classes,
@@ -108,7 +106,7 @@ def _fields(job: _Job) -> dict[str, Any]:
             EdgeType(source=s, relation=r, target=t, num_edges=int(n.sum()), features=job.edge_features[s, r, t])
             for (s, r, t), n in raw.num_edges.items()
         ],
-        target_type=job.target,
+        target_type=target,
         checks=job.checks,
     )
 
@@ -124,15 +122,13 @@ def _target_type(raw: Raw, meta: OgbMeta) -> str:
     """Return the node type that carries labels."""
     if meta.task != "graph" and any(len(counts) != 1 for counts in raw.num_nodes.values()):
         graphs = len(next(iter(raw.num_nodes.values())))
-        raise DataError(
-            f"counts {graphs:,} graphs; a {meta.task} task has one", path=raw.folder / "raw" / raw.count_file
-        )
+        why = f"counts {graphs:,} graphs; a {meta.task} task has one"
+        raise DataError(why, path=raw.folder / "raw" / raw.count_file)
     if list(raw.num_nodes) == [NODE]:
         return NODE
     if meta.task != "node":
-        raise DataError(
-            f"has several node types; graphmill reads those for node tasks, not {meta.task}", path=raw.folder
-        )
+        why = f"has several node types; graphmill reads those for node tasks, not {meta.task}"
+        raise DataError(why, path=raw.folder)
     marks = raw.folder / "raw" / "nodetype-has-label.csv.gz"
     kinds = labelled_types(marks)
     if len(kinds) != 1 or kinds[0] not in raw.num_nodes:
@@ -159,7 +155,8 @@ class _Columns:
                 self._takers[column] = Taker(rows.path, rows.chunks(dtype, 1), *counts)
                 self._weights = WeightCheck(rows.path) if column == "weight" else self._weights
         # Molecules' features have a known width; that of others is known when the first rows are read.
-        self.step = _chunk_rows(self.features.width if self.features else 1)
+        width = self.features.width if self.features else 1
+        self.step = max(1, min(_CHUNK_ROWS, _CHUNK_BYTES // (8 * max(1, width))))
 
     def take(self, count: int) -> tuple[dict[str, Array], dict[str, Array]]:
         """Return the next rows of features and of the additional columns."""
@@ -177,11 +174,6 @@ class _Columns:
         if self._weights is not None:
             self._weights.finish()
         return (self.features.describe(),) if self.features else ()
-
-
-def _chunk_rows(width: int) -> int:
-    """Rows to handle at a time, so that a chunk of `width` numbers a row stays small."""
-    return max(1, min(_CHUNK_ROWS, _CHUNK_BYTES // (8 * max(1, width))))
 
 
 def _write_nodes(job: _Job, kind: str) -> None:
@@ -246,7 +238,7 @@ def _write_edges(job: _Job, triplet: Triplet) -> None:
             pair = edges.take(n) if n else np.empty((0, 2), kind)
             src, dst = np.ascontiguousarray(pair[:, 0]), np.ascontiguousarray(pair[:, 1])
             if starts is not None:
-                src, dst = globalise(src, dst, first, *starts, rows.path)
+                src, dst = _over_all_graphs(src, dst, first, *starts, rows.path)
             check.add(src, dst, rows.path)
             feat, others = columns.take(n)
             table.write({"src": src, "dst": dst, **feat, **others})
@@ -255,11 +247,26 @@ def _write_edges(job: _Job, triplet: Triplet) -> None:
     job.edge_features[triplet] = columns.finish()
 
 
+def _over_all_graphs(
+    src: Array, dst: Array, first: int, node_offsets: Array, edge_offsets: Array, path: object
+) -> tuple[Array, Array]:
+    """Return ids within graphs, of edges `first` and on, as ids over all. Raises DataError for one of no node."""
+    graph = np.searchsorted(edge_offsets, np.arange(first, first + len(src)), side="right") - 1
+    start, size = node_offsets[graph], np.diff(node_offsets)[graph]
+    wrong = np.argwhere(np.stack([(ids < 0) | (ids >= size) for ids in (src, dst)], 1))
+    if len(wrong):
+        row, side = wrong[0].tolist()
+        where = f"graph {graph[row]} has {size[row]} nodes"
+        message = f"node id {(src, dst)[side][row]} is not in 0..{size[row] - 1}; {where}"
+        raise DataError(message, path=path, row=first + row, column=side)
+    return (src + start).astype(src.dtype), (dst + start).astype(dst.dtype)
+
+
 def _write_graphs(job: _Job) -> None:
     nodes, edges = job.raw.num_nodes[NODE], job.raw.num_edges[EDGE]
     taker = _label_taker(job, len(nodes))
     with job.writer.table("graphs") as table:
-        for first, n in _portions(len(nodes), _chunk_rows(job.label_kind.width)):
+        for first, n in _portions(len(nodes), max(1, _CHUNK_ROWS // job.label_kind.width)):
             table.write(
                 {
                     "graph_id": np.arange(first, first + n, dtype=np.int64),
@@ -281,11 +288,3 @@ def _write_index_splits(job: _Job, folder: Path) -> None:
     assert job.labelled is not None
     say_unlabelled(job.labelled, what, job.context)
     write_row_splits(job.writer, index_splits(folder, len(job.labelled)), job.labelled, what, has_rows=True)
-
-
-def _write_link_splits(job: _Job, folder: Path) -> None:
-    for split in SPLITS:
-        positive, negative = link_split(folder, split, job.total_nodes(job.target))
-        job.writer.write(f"split/{split}", positive)
-        if negative is not None and split != "train":
-            job.writer.write(f"split/{split}_negative", negative)

@@ -34,8 +34,15 @@ def write_mappings(folder: Path, raw: Raw, meta: OgbMeta, writer: DatasetWriter,
         names = names_in_order(path, meta.num_classes, context)
         if names is not None:
             writer.write("classes", {"label": np.arange(len(names), dtype=np.int64), "name": names})
-    if meta.task == "graph" and is_file(mapping / "mol.csv.gz"):
-        _write_molecule_names(mapping / "mol.csv.gz", len(raw.num_nodes[NODE]), writer, context)
+    path = mapping / "mol.csv.gz"
+    if meta.task == "graph" and is_file(path):
+        graphs = len(raw.num_nodes[NODE])
+        molecules = read_text_table(path, graphs, ("mol_id", "smiles"))
+        if molecules.num_columns and molecules.num_rows == graphs:  # known by mol_id where there is one, else by SMILES
+            original = molecules.column(0).combine_chunks()
+            writer.write("ids/graphs", {"graph_id": np.arange(graphs, dtype=np.int64), "original_id": original})
+        else:
+            context.warn(f"{path} does not name each of the {graphs:,} graphs and is left out")
 
 
 def names_in_order(path: Path, count: int, context: StageContext, most: int | None = None) -> pa.Array | None:
@@ -54,16 +61,6 @@ def names_in_order(path: Path, count: int, context: StageContext, most: int | No
         context.warn(f"{path} does not name each of 0..{count - 1} exactly once, index and name; it is left out")
         return None
     return read.column(1).take(pa.array(order)).combine_chunks()
-
-
-def _write_molecule_names(path: Path, graphs: int, writer: DatasetWriter, context: StageContext) -> None:
-    """Molecules are known by mol_id where there is one, else by SMILES."""
-    names = read_text_table(path, graphs, ("mol_id", "smiles"))
-    if not names.num_columns or names.num_rows != graphs:
-        context.warn(f"{path} does not name each of the {graphs:,} graphs and is left out")
-        return
-    original = names.column(0).combine_chunks()
-    writer.write("ids/graphs", {"graph_id": np.arange(graphs, dtype=np.int64), "original_id": original})
 
 
 def read_text_table(path: Path, num_rows: int, columns: Sequence[str] | None = None) -> pa.Table:

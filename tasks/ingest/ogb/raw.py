@@ -59,7 +59,11 @@ def open_raw(folder: Path, meta: OgbMeta) -> Raw:
         return BinaryRaw(folder)
     if is_file(raw / "triplet-type-list.csv.gz"):
         return HeteroCsvRaw(folder)
-    missing = [name for name in _needed(raw, meta) if not is_file(raw / name)]
+    needed = ["edge.csv.gz", "num-node-list.csv.gz", "num-edge-list.csv.gz"]
+    needed += ["node-feat.csv.gz"] if meta.has_node_features else []
+    needed += ["edge-feat.csv.gz"] if meta.has_edge_features else []
+    needed += [f"{meta.task}-label.csv.gz"] if meta.task in ("node", "graph") else []
+    missing = [name for name in needed if not is_file(raw / name)]
     if missing:
         there = ", ".join(sorted(path.name for path in names_in(raw))) if is_folder(raw) else "nothing"
         mend = "add what is missing"
@@ -67,15 +71,6 @@ def open_raw(folder: Path, meta: OgbMeta) -> Raw:
             mend = f"move the folder away and run again to download it from {meta.url}"
         raise DataError(f"is incomplete: raw/ lacks {', '.join(missing)} (it has {there}); {mend}", path=folder)
     return CsvRaw(folder)
-
-
-def _needed(raw: Path, meta: OgbMeta) -> list[str]:
-    names = ["edge.csv.gz", "num-node-list.csv.gz", "num-edge-list.csv.gz"]
-    if meta.has_node_features:
-        names.append("node-feat.csv.gz")
-    if meta.has_edge_features:
-        names.append("edge-feat.csv.gz")
-    return names + {"node": ["node-label.csv.gz"], "graph": ["graph-label.csv.gz"], "link": [], "triple": []}[meta.task]
 
 
 def _counts(path: Path) -> Array:
@@ -88,9 +83,8 @@ def _checked_counts(counts: Array, path: object) -> Array:
         raise DataError("needs one count (>= 0) a graph", path=path)
     if counts.sum(dtype=np.float64) > MAX_COUNT:
         row = int(np.argmax(counts))
-        raise DataError(
-            f"counts {counts.sum(dtype=np.float64):,.0f}, more than any graph has ({MAX_COUNT:,})", path=path, row=row
-        )
+        why = f"counts {counts.sum(dtype=np.float64):,.0f}, more than any graph has ({MAX_COUNT:,})"
+        raise DataError(why, path=path, row=row)
     return counts
 
 
@@ -142,7 +136,14 @@ class HeteroCsvRaw(Raw):
         self.num_nodes = {}
         for column, kind in enumerate(header):
             _check_name(kind, "node type", path=path, column=column)
-            self.num_nodes[kind] = _whole(rows[0], column, path)
+            try:
+                count = int(float(rows[0][column]))
+            except (IndexError, ValueError, OverflowError):
+                raise DataError("needs one count a node type", path=path, row=0, column=column) from None
+            if not 0 <= count <= MAX_COUNT:
+                why = f"counts {count:,} nodes; 0 to {MAX_COUNT:,} are possible"
+                raise DataError(why, path=path, row=0, column=column)
+            self.num_nodes[kind] = np.array([count], np.int64)
         self.num_edges = {}
         for row, line in enumerate(read_words(self.raw / "triplet-type-list.csv.gz")):
             self._add_triplet(row, line)
@@ -154,19 +155,15 @@ class HeteroCsvRaw(Raw):
         for column in (0, 2):
             if line[column] not in self.num_nodes:
                 types = ", ".join(sorted(self.num_nodes))
-                raise DataError(
-                    f"unknown node type {line[column]!r}; known: {types}", path=path, row=row, column=column
-                )
+                why = f"unknown node type {line[column]!r}; known: {types}"
+                raise DataError(why, path=path, row=row, column=column)
         triplet = (line[0], line[1], line[2])
         _check_name("___".join(triplet), "edge type", path=path, row=row)
-        folder = self._relation(triplet)
+        folder = self.raw / "relations" / "___".join(triplet)
         missing = [name for name in ("edge.csv.gz", "num-edge-list.csv.gz") if not is_file(folder / name)]
         if missing:
             raise DataError(f"is incomplete: lacks {' and '.join(missing)}", path=folder)
         self.num_edges[triplet] = _counts(folder / "num-edge-list.csv.gz")
-
-    def _relation(self, triplet: Triplet) -> Path:
-        return self.raw / "relations" / "___".join(triplet)
 
     def node_rows(self, kind: str, what: str) -> RawRows | None:
         """See Raw."""
@@ -175,7 +172,7 @@ class HeteroCsvRaw(Raw):
 
     def edge_rows(self, triplet: Triplet, what: str) -> RawRows | None:
         """See Raw."""
-        return _csv(self._relation(triplet), what, "edge")
+        return _csv(self.raw / "relations" / "___".join(triplet), what, "edge")
 
 
 class BinaryRaw(Raw):
@@ -202,44 +199,24 @@ class BinaryRaw(Raw):
         counts = file.read().reshape(-1)
         return _checked_counts(checked_cast(counts[:, None], np.int64, file.name, 0)[:, 0], file.name)
 
-    def _member(self, name: str) -> RawRows | None:
-        return NpyRows(self.file, name, transposed=name == "edge_index") if name in self.members else None
-
     def node_rows(self, kind: str, what: str) -> RawRows | None:
         """See Raw."""
         if what == "label":
-            return self._label("node")
-        return self._member("node_feat" if what == "feat" else what)
+            path = self.file.with_name("node-label.npz")
+            return NpyRows(path, "node_label") if is_file(path) else None
+        name = "node_feat" if what == "feat" else what
+        return NpyRows(self.file, name) if name in self.members else None
 
     def edge_rows(self, triplet: Triplet, what: str) -> RawRows | None:
         """See Raw."""
-        return self._member({"edge": "edge_index", "feat": "edge_feat"}.get(what, what))
-
-    def graph_labels(self) -> RawRows | None:
-        """See Raw."""
-        return self._label("graph")
-
-    def _label(self, kind: str) -> RawRows | None:
-        path = self.file.with_name(f"{kind}-label.npz")
-        return NpyRows(path, f"{kind}_label") if is_file(path) else None
+        name = {"edge": "edge_index", "feat": "edge_feat"}.get(what, what)
+        return NpyRows(self.file, name, transposed=what == "edge") if name in self.members else None
 
 
 def _check_name(name: str, what: str, **where: Any) -> None:
     """Refuse a type that names no folder here: OGB's layout has a folder of that name."""
     if not is_file_name(name):
         raise DataError(f"the {what} {name!r} is no name of a folder; rename it, and its folders under raw/", **where)
-
-
-def _whole(cells: list[str], column: int, path: Path) -> Array:
-    try:
-        count = int(float(cells[column]))
-    except (IndexError, ValueError, OverflowError):
-        raise DataError("needs one count a node type", path=path, row=0, column=column) from None
-    if not 0 <= count <= MAX_COUNT:
-        raise DataError(
-            f"counts {cells[column]} nodes; 0 to {MAX_COUNT:,} are possible", path=path, row=0, column=column
-        )
-    return np.array([count], np.int64)
 
 
 def labelled_types(path: Path) -> list[str]:

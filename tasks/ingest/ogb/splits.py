@@ -17,6 +17,7 @@ from tasks.ingest.raw_rows import checked_cast
 from tasks.ingest.weights import WeightCheck
 from tasks.readers.arrays.torch_files import load_torch
 from tasks.readers.numbers import read_numbers
+from tasks.storage.graph_store import id_dtype
 from tasks.storage.manifests import SPLITS
 
 
@@ -43,7 +44,7 @@ def index_splits(folder: Path, num_items: int) -> Iterator[tuple[Array, object]]
             yield read_numbers(path, np.int64, num_columns=1, most=2 * num_items)[:, 0], path
         else:
             name = f"{packed}[{split}]"
-            yield _cast(as_array(loaded, split, packed).reshape(-1), np.int64, name), name
+            yield checked_cast(as_array(loaded, split, packed).reshape(-1, 1), np.int64, name, 0)[:, 0], name
 
 
 def as_array(loaded: Any, key: str, path: Path) -> Array:
@@ -58,11 +59,6 @@ def as_array(loaded: Any, key: str, path: Path) -> Array:
     if array.dtype.kind not in "iuf":
         raise DataError(f"{key!r} holds {array.dtype}; numbers are needed", path=path)
     return array
-
-
-def _cast(values: Array, dtype: Any, path: Path | str) -> Array:
-    """Return values of any shape as `dtype`. Raises DataError where one changed its meaning, naming its row."""
-    return checked_cast(values.reshape(len(values), -1), dtype, path, 0).reshape(values.shape)
 
 
 def link_split(folder: Path, split: str, num_nodes: int) -> tuple[dict[str, Array], dict[str, Array] | None]:
@@ -86,7 +82,7 @@ def link_split(folder: Path, split: str, num_nodes: int) -> tuple[dict[str, Arra
     extras = {"weight": ("weight", np.float64), "year": ("time", np.int64)}
     for key, (column, dtype) in extras.items():
         if isinstance(loaded, dict) and key in loaded:
-            positive[column] = _cast(as_array(loaded, key, path).reshape(-1), dtype, path)
+            positive[column] = checked_cast(as_array(loaded, key, path).reshape(-1, 1), dtype, path, 0)[:, 0]
     if "weight" in positive:
         positive["weight"] = WeightCheck(path, "weight").add(positive["weight"])
     for column, values in positive.items():
@@ -98,9 +94,13 @@ def link_split(folder: Path, split: str, num_nodes: int) -> tuple[dict[str, Arra
     if not len(positive["src"]):
         raise DataError(f"the {split} split is empty", path=path)
     for columns in (positive, negative or {}):
-        for name in ("src", "dst"):
-            if name in columns:
-                columns[name] = _checked_nodes(columns[name], num_nodes, name, path)
+        for name in {"src", "dst"} & set(columns):
+            ids = columns[name]
+            wrong = np.argwhere((ids < 0) | (ids >= num_nodes) | (ids != np.floor(ids)))
+            if len(wrong):
+                why = f"node id {ids[tuple(wrong[0])]} is not in 0..{num_nodes - 1}"
+                raise DataError(why, path=path, row=int(wrong[0][0]), column=name)
+            columns[name] = np.ascontiguousarray(ids, dtype=id_dtype(num_nodes))
     return positive, negative
 
 
@@ -109,15 +109,3 @@ def _pairs(loaded: Any, key: str, path: Path) -> dict[str, Array]:
     if edges.ndim != 2 or edges.shape[1] != 2:
         raise DataError(f"{key!r} has the shape {edges.shape}; (number of edges, 2) is needed", path=path)
     return {"src": edges[:, 0], "dst": edges[:, 1]}
-
-
-def _checked_nodes(ids: Array, num_nodes: int, column: str, path: Path) -> Array:
-    from tasks.storage.graph_store import id_dtype
-
-    wrong = (ids < 0) | (ids >= num_nodes) | (ids != np.floor(ids))
-    if wrong.any():
-        where = np.nonzero(wrong)
-        row = int(where[0][0])
-        value = ids[tuple(int(x[0]) for x in where)]
-        raise DataError(f"node id {value} is not in 0..{num_nodes - 1}", path=path, row=row, column=column)
-    return np.ascontiguousarray(ids, dtype=id_dtype(num_nodes))

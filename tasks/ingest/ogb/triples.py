@@ -20,7 +20,7 @@ from configs.source_files import is_folder
 from tasks.arrays import Array, blocks, offsets
 from tasks.ingest.ogb.mappings import names_in_order, write_mappings
 from tasks.ingest.ogb.meta import OgbMeta
-from tasks.ingest.ogb.raw import Raw, open_raw
+from tasks.ingest.ogb.raw import open_raw
 from tasks.ingest.ogb.splits import as_array, split_folder
 from tasks.ingest.raw_rows import checked_cast
 from tasks.ingest.triple_tables import TripleTables, write_entities, write_relations
@@ -40,7 +40,9 @@ _CANDIDATES = {"src": "head_neg", "dst": "tail_neg"}
 def ingest_triple_folder(folder: Path, meta: OgbMeta, context: StageContext) -> dict[str, Any]:
     """Read raw/'s counts, split/ and mapping/; return the fields of DatasetManifest. Raises DataError."""
     raw = open_raw(folder, meta)
-    types = _types(raw)
+    if any(len(counts) != 1 for counts in raw.num_nodes.values()):
+        raise DataError("counts several graphs; a knowledge graph is one", path=raw.folder / "raw" / raw.count_file)
+    types = [(kind, int(counts[0])) for kind, counts in raw.num_nodes.items()]
     place = split_folder(folder, meta)
     read: dict[str, list[Array]] = {"src": [], "relation": [], "dst": [], "owner": []}
     with DatasetWriter(context.work) as writer:
@@ -49,7 +51,14 @@ def ingest_triple_folder(folder: Path, meta: OgbMeta, context: StageContext) -> 
         with TripleTables(writer, types, place) as tables:
             for code, split in enumerate(SPLITS):
                 file = _SplitFile(place / f"{split}.pt", types)
-                _write(file, split, tables, writer, context)
+                total = len(file.triples["src"])
+                for rows in blocks(total, _ROWS):
+                    tables.add(split, **{name: values[rows] for name, values in file.triples.items()})
+                    context.progress(rows.stop, total, "triples", split)
+                if split != SPLITS[0] and any(name in file.loaded for name in _CANDIDATES.values()):
+                    with writer.table(f"split/{split}_negative") as table:
+                        for part in file.candidates():
+                            table.write({end: values.astype(tables.kind) for end, values in part.items()})
                 for name, values in file.triples.items():
                     read[name].append(values.astype(tables.kind if name in _ENDS else np.int32))
                 read["owner"].append(np.full(len(file.triples["src"]), code, np.int8))
@@ -66,13 +75,6 @@ def ingest_triple_folder(folder: Path, meta: OgbMeta, context: StageContext) -> 
     if edges != num_train:
         context.warn(f"{folder}: raw/ has {edges:,} triples, split/ {num_train:,} to train on; the latter count")
     return fields
-
-
-def _types(raw: Raw) -> list[tuple[str, int]]:
-    """Return name and number of entities of each type. Raises DataError."""
-    if any(len(counts) != 1 for counts in raw.num_nodes.values()):
-        raise DataError("counts several graphs; a knowledge graph is one", path=raw.folder / "raw" / raw.count_file)
-    return [(kind, int(counts[0])) for kind, counts in raw.num_nodes.items()]
 
 
 class _SplitFile:
@@ -102,10 +104,8 @@ class _SplitFile:
         arrays = {end: as_array(self.loaded, name, self.path) for end, name in names.items()}
         for end, values in arrays.items():
             if values.ndim != 2 or len(values) != len(self.triples["src"]) or not values.shape[1]:
-                raise DataError(
-                    f"{names[end]} has the shape {values.shape}; ({len(self.triples['src']):,}, candidates) is needed",
-                    path=self.path,
-                )
+                why = f"{names[end]} has the shape {values.shape}; ({len(self.triples['src']):,}, candidates) is needed"
+                raise DataError(why, path=self.path)
         width = max(values.shape[1] for values in arrays.values())
         for rows in blocks(len(self.triples["src"]), max(1, _CHUNK_BYTES // (8 * width))):
             yield {end: self._checked(values[rows], end, names[end], rows.start) for end, values in arrays.items()}
@@ -125,11 +125,8 @@ class _SplitFile:
         if len(wrong):
             row, column = wrong[0]
             kind, count = self.types[int(kinds[row])]
-            raise DataError(
-                f"{name} {ids[row, column]} is not in 0..{count - 1}; there are {count:,} {kind} entities",
-                path=self.path,
-                row=first_row + int(row),
-            )
+            why = f"{name} {ids[row, column]} is not in 0..{count - 1}; there are {count:,} {kind} entities"
+            raise DataError(why, path=self.path, row=first_row + int(row))
         return ids + self._first[kinds][:, None]
 
     def _whole(self, key: str) -> Array:
@@ -154,24 +151,9 @@ class _SplitFile:
         wrong = np.flatnonzero(kinds < 0)
         if len(wrong):
             row = int(wrong[0])
-            raise DataError(
-                f"unknown type {cells[row].as_py()!r}; known: {listed(names)}", path=self.path, row=row, column=key
-            )
+            why = f"unknown type {cells[row].as_py()!r}; known: {listed(names)}"
+            raise DataError(why, path=self.path, row=row, column=key)
         return kinds
-
-
-def _write(file: _SplitFile, split: str, tables: TripleTables, writer: DatasetWriter, context: StageContext) -> None:
-    total = len(file.triples["src"])
-    for rows in blocks(total, _ROWS):
-        tables.add(split, **{name: values[rows] for name, values in file.triples.items()})
-        context.progress(rows.stop, total, "triples", split)
-    if split == SPLITS[0]:
-        return
-    if not any(name in file.loaded for name in _CANDIDATES.values()):
-        return
-    with writer.table(f"split/{split}_negative") as table:
-        for part in file.candidates():
-            table.write({end: values.astype(tables.kind) for end, values in part.items()})
 
 
 def _write_names(folder: Path, writer: DatasetWriter, count: int, context: StageContext) -> int:

@@ -23,14 +23,6 @@ class SyntheticConfig(ComponentConfig):
     """Classes, of about equal size."""
     community_size: int = Field(default=500, ge=4)
     """Nodes of a community, about; a class has one community or many."""
-    within_community: float = Field(default=0.5, ge=0, le=1)
-    """Share of edges that stay inside a community."""
-    within_class: float = Field(default=0.4, ge=0, le=1)
-    """Of the other edges, the share that stays inside the class."""
-    exponent: float = Field(default=2.5, gt=2, le=10)
-    """Exponent of the degree distribution; closer to 2 gives larger hubs."""
-    small_components: float = Field(default=0.02, ge=0, lt=1)
-    """Share of nodes that sit outside of the main graph, in trees of 8 nodes, each of one class."""
     feature_dim: int = Field(default=32, ge=0, le=65_536)
     """Feature columns; 0: none. At least num_classes, so that the difficulty is exact."""
     feature_accuracy: float = Field(default=0.5, gt=0, lt=1)

@@ -16,9 +16,9 @@ class Synthetic(GeneratedDataset):
 
     A degree-corrected planted partition (Karrer, Newman: Stochastic blockmodels and community structure in networks,
     Phys. Rev. E 83, 2011). Every node belongs to a community, every community to a class. An edge picks its first end
-    by weight; its second end lies in the same community with probability `within_community`, else in the same class
-    with probability `within_class`, else anywhere. Weights fall as rank^(-1/(exponent - 1)) inside a community, so
-    degrees follow a power law. A share of nodes sits in small tree-shaped components of one class each.
+    by weight; its second end lies in the same community with probability 0.5, else in the same class
+    with probability 0.4, else anywhere. Weights fall as rank^(-2/3) inside a community, so
+    degrees follow a power law (exponent 2.5). 2 % of the nodes sit in small tree-shaped components of one class each.
 
     What accuracy is possible (node task):
 

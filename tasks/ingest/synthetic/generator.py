@@ -29,6 +29,15 @@ if TYPE_CHECKING:
     from tasks.ingest.synthetic.configs import SyntheticConfig
 
 EDGE_CHUNK, NODE_CHUNK = 1 << 20, 1 << 16
+WITHIN_COMMUNITY = 0.5
+"""Share of edges that stay inside a community."""
+WITHIN_CLASS = 0.4
+"""Of the other edges, the share that stays inside the class."""
+EXPONENT = 2.5
+"""Of the degree distribution."""
+SMALL_COMPONENTS = 0.02
+"""Share of nodes outside of the main graph, in trees of `_COMPONENT_SIZE` nodes, each of one class."""
+_POWER = 1.0 - 1.0 / (EXPONENT - 1.0)  # of the cumulative weight
 _COMPONENT_SIZE = 8
 # Softens the head of the power law: without it the first node of a community would take a twentieth of its edges.
 _RANK_OFFSET = 8.0
@@ -48,17 +57,13 @@ class CommunityLayout(NamedTuple):
     num_classes: int
     num_main_edges: int
     num_edges: int
-    decay: float
-    """Exponent of a weight: rank^-decay."""
-    within_community: float
-    within_class: float
     label_noise: float
     seed: int
 
 
 def make_layout(config: SyntheticConfig) -> CommunityLayout:
     """Turn options into a layout: communities a multiple of the classes, small components at the end."""
-    num_small = int(config.num_nodes * config.small_components) // _COMPONENT_SIZE * _COMPONENT_SIZE
+    num_small = int(config.num_nodes * SMALL_COMPONENTS) // _COMPONENT_SIZE * _COMPONENT_SIZE
     num_main = config.num_nodes - num_small
     rounds = max(1, round(num_main / (config.community_size * config.num_classes)))
     num_communities = min(rounds * config.num_classes, num_main // 2)
@@ -72,9 +77,6 @@ def make_layout(config: SyntheticConfig) -> CommunityLayout:
         config.num_classes,
         config.num_edges - tree_edges,
         config.num_edges,
-        1.0 / (config.exponent - 1.0),
-        config.within_community,
-        config.within_class,
         config.label_noise,
         config.seed,
     )
@@ -106,18 +108,13 @@ def _label(position, layout):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _draw_rank(share, size, decay):  # type: ignore[no-untyped-def]
-    """Invert the cumulative weight of ranks 0..size-1, weight (rank + offset)^-decay, at `share` in [0, 1)."""
-    power = 1.0 - decay
-    low, high = _RANK_OFFSET**power, (size + _RANK_OFFSET) ** power
-    rank = np.int64((low + share * (high - low)) ** (1.0 / power) - _RANK_OFFSET)
-    return min(max(rank, 0), size - 1)
-
-
-@njit(cache=True, nogil=True)
 def _draw_in(community, share, layout):  # type: ignore[no-untyped-def]
+    """Invert the cumulative weight of the community's ranks, weight (rank + offset)^(power - 1), at `share` of 1."""
     start = _community_start(community, layout)
-    return start + _draw_rank(share, _community_start(community + 1, layout) - start, layout.decay)
+    size = _community_start(community + 1, layout) - start
+    low, high = _RANK_OFFSET**_POWER, (size + _RANK_OFFSET) ** _POWER
+    rank = np.int64((low + share * (high - low)) ** (1.0 / _POWER) - _RANK_OFFSET)
+    return start + min(max(rank, 0), size - 1)
 
 
 @njit(cache=True, nogil=True)
@@ -128,8 +125,8 @@ def _main_edge(e, layout):  # type: ignore[no-untyped-def]
     u = _draw_in(c, uniform(seed, _RANK, e), layout)
     chance = uniform(seed, _MIX, 2 * e)
     d = c
-    if chance >= layout.within_community:
-        if uniform(seed, _MIX, 2 * e + 1) < layout.within_class:
+    if chance >= WITHIN_COMMUNITY:
+        if uniform(seed, _MIX, 2 * e + 1) < WITHIN_CLASS:
             d = below(seed, _NODE, e, communities // classes) * classes + c % classes
         else:
             d = below(seed, _NODE, e, communities)
@@ -215,7 +212,7 @@ def bayes_accuracy(delta: float, num_classes: int) -> float:
     total = 0.0
     for i in range(steps + 1):
         x = low + i * width
-        inside = 0.5 * math.erfc(-(x + delta) / math.sqrt(2)) if num_classes > 1 else 1.0
+        inside = 0.5 * math.erfc(-(x + delta) / math.sqrt(2))
         total += math.exp(-x * x / 2) * inside ** (num_classes - 1)
     return total * width / math.sqrt(2 * math.pi)
 

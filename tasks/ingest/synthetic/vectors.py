@@ -39,10 +39,7 @@ class SyntheticVectors(GeneratedDataset):
         rng = np.random.default_rng(config.seed)
         group = rng.integers(config.num_groups, size=config.num_rows)
         places = rng.random((config.num_rows, 2), dtype=np.float32)
-        kept = {
-            "family": pa.array([f"family {g // _FAMILY}" for g in group]),
-            "along": pa.array(places[:, 0]),
-        }
+        kept = {"family": pa.array([f"family {g // _FAMILY}" for g in group]), "along": pa.array(places[:, 0])}
         names = pa.array([f"group {g}" for g in range(config.num_groups)])
         gathered = Gathered(
             num_rows=config.num_rows,

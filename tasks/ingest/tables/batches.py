@@ -67,7 +67,7 @@ class TableBatch:
         count = int(np.count_nonzero(wrong_rows))
         if count == 0:
             return None
-        if not self.problems.known(self.path, column, kind, count):
+        if not self.problems.is_listed(self.path, column, kind, count):
             row = int(np.flatnonzero(wrong_rows)[0])
             words = message(row) if callable(message) else message
             self.problems.add(self.path, column, kind, self.error(words or kind, row, column), count)

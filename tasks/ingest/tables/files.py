@@ -78,8 +78,7 @@ class TableFiles:
 
         Files without a header have columns named `0`, `1`, ...
 
-        Raises:
-            DataError: a missing file or column, ragged rows, a damaged file, a cell of the wrong kind.
+        Raises DataError: a missing file or column, ragged rows, a damaged file, a cell of the wrong kind.
         """
         kinds = {name: kind for name, kind in self._keys.items() if name in columns}
         kinds |= {name: pa.string() for name in texts if name in kinds}
@@ -108,7 +107,7 @@ class TableFiles:
             named = path / self.table if kind == "duckdb" else path
             for data in read:
                 for key, key_kind in kinds.items():
-                    value = pa.scalar(keys_of(path, self.patterns)[key], pa.string()).cast(key_kind)
+                    value = pa.scalar(keys_of(path)[key], pa.string()).cast(key_kind)
                     data = data.append_column(key, pa.repeat(value, data.num_rows))
                 yield TableBatch(named, row, data)
                 row += data.num_rows
@@ -120,9 +119,9 @@ class TableFiles:
     @cached_property
     def _keys(self) -> dict[str, pa.DataType]:
         """Columns that stand in the names of the files' folders."""
-        if self.versioned is not None or not any(keys_of(path, self.patterns) for path in self.paths()):
+        if self.versioned is not None or not any(map(keys_of, self.paths())):
             return {}
-        keys = key_columns(self.paths(), self.patterns, self._own_columns())
+        keys = key_columns(self.paths(), self._own_columns())
         return {key: pa.int64() if is_whole else pa.string() for key, is_whole in keys.items()}
 
     def _own_columns(self) -> list[str]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import glob
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
 from configs.errors import DataError
-from configs.source_files import is_folder, names_in, user_path
+from configs.source_files import is_folder, names_in
 
 _KEY = re.compile(r"([^=/]+)=(.*)")
 _NONE = "__HIVE_DEFAULT_PARTITION__"
@@ -31,23 +30,25 @@ def files_in(folder: Path) -> Iterator[Path]:
             yield entry
 
 
-def keys_of(path: Path, patterns: Sequence[str]) -> dict[str, str | None]:
-    """Return the keys of the folders between what a recipe names and a file; None for an empty one."""
-    if not any("=" in part for part in path.parts[:-1]):
-        return {}
-    matches = (_KEY.fullmatch(part) for part in _below(path, patterns)[:-1])
-    return {unquote(key[1]): None if key[2] == _NONE else unquote(key[2]) for key in matches if key is not None}
+def keys_of(path: Path) -> dict[str, str | None]:
+    """Return the keys of the folders right above a file; None for an empty one."""
+    keys: dict[str, str | None] = {}
+    for folder in path.parents:
+        match = _KEY.fullmatch(folder.name)
+        if match is None:
+            break
+        keys[unquote(match[1])] = None if match[2] == _NONE else unquote(match[2])
+    return dict(reversed(keys.items()))
 
 
-def key_columns(paths: Sequence[Path], patterns: Sequence[str], there: Sequence[str]) -> dict[str, bool]:
+def key_columns(paths: Sequence[Path], there: Sequence[str]) -> dict[str, bool]:
     """Return the keys that files have as columns, and whether all values of each are whole numbers.
 
     A key that is a column `there` too is left out, as some writers keep both.
 
-    Raises:
-        DataError: some files have a key that others lack.
+    Raises DataError: some files have a key that others lack.
     """
-    keys = [keys_of(path, patterns) for path in paths]
+    keys = [keys_of(path) for path in paths]
     for path, of_file in zip(paths, keys, strict=True):
         if of_file.keys() != keys[0].keys():
             [key, *_] = of_file.keys() ^ keys[0].keys()
@@ -62,16 +63,3 @@ def key_columns(paths: Sequence[Path], patterns: Sequence[str], there: Sequence[
         if key not in there:
             columns[key] = all(re.fullmatch(r"-?[0-9]{1,18}", str(value)) for value in values)
     return columns
-
-
-def _below(path: Path, patterns: Sequence[str]) -> tuple[str, ...]:
-    """Return the parts of a file's path behind the folder, or what stands before the first sign of the pattern."""
-    best: tuple[str, ...] = (path.name,)
-    for pattern in patterns:
-        base = user_path(pattern)
-        if not is_folder(base):
-            signs = (place for place, part in enumerate(base.parts) if glob.has_magic(part))
-            base = Path(*base.parts[: min(next(signs, len(base.parts)), len(base.parts) - 1)])
-        if path.is_relative_to(base) and len(path.relative_to(base).parts) > len(best):
-            best = path.relative_to(base).parts
-    return best

@@ -7,10 +7,6 @@ import pyarrow as pa
 import pyarrow.compute as compute
 
 _MOST_TEXTS = 10_000_000  # beyond, a hint is not worth the memory
-_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,2})?$"
-_PLAIN = r"^(-?[1-9][0-9]*|0)$"
-_EXACT_LENGTH = 15
-"""Digits that float64 tells apart."""
 
 
 def similar_texts(texts: pa.Array, what: str, *, letters: bool) -> str | None:
@@ -24,7 +20,8 @@ def similar_texts(texts: pa.Array, what: str, *, letters: bool) -> str | None:
     whole_ascii = compute.all(compute.string_is_ascii(plain)).as_py()
     if not whole_ascii and compute.any(compute.match_substring_regex(plain, r"\p{M}")).as_py():  # accents on their own
         plain = compute.utf8_normalize(plain, form="NFC")
-    plain = _as_numbers(compute.utf8_lower(plain) if letters else plain)
+    plain = compute.utf8_lower(plain) if letters else plain
+    plain = compute.replace_substring_regex(plain, r"^\+?(-?)0*([0-9]+?)(\.0*)?$", r"\1\2")
     if not compute.any(compute.not_equal(plain, texts)).as_py():
         return None
     codes = np.asarray(compute.dictionary_encode(plain).indices)
@@ -39,20 +36,3 @@ def similar_texts(texts: pa.Array, what: str, *, letters: bool) -> str | None:
         f"{first!r} and {second!r} are two {what} that differ only in {how} or how a number is written ({count:,} such "
         f"{what}); if they are one, write them alike"
     )
-
-
-def _as_numbers(texts: pa.Array) -> pa.Array:
-    """Return texts with numbers in one form: `+01`, `1.0` and `1e0` as `1`."""
-    number = compute.match_substring_regex(texts, _NUMBER)
-    odd = compute.and_not(number, compute.match_substring_regex(texts, _PLAIN))
-    if not compute.any(odd).as_py():
-        return texts
-    whole = compute.replace_substring_regex(texts.filter(odd), r"^\+", "")
-    whole = compute.replace_substring_regex(whole, r"^(-?)0+([0-9])", r"\1\2")
-    whole = compute.replace_substring_regex(whole, r"\.0*$", "")
-    short = compute.less_equal(compute.utf8_length(whole), _EXACT_LENGTH)
-    decimal = compute.and_(short, compute.match_substring_regex(whole, "[.eE]"))
-    values = np.asarray(whole.filter(decimal).cast(pa.float64()))
-    forms = [str(int(value)) if value == np.floor(value) else repr(value) for value in values.tolist()]
-    whole = compute.replace_with_mask(whole, decimal, pa.array(forms, whole.type))
-    return compute.replace_with_mask(texts, odd, whole)

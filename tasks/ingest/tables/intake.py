@@ -109,8 +109,7 @@ class Intake:
         `times` are columns that the caller takes in any form, as `TimeReader` does: in a CSV whose cells change their
         form (days, then time stamps) they come as texts from there on.
 
-        Raises:
-            DataError: a file that cannot be read to its end.
+        Raises DataError: a file that cannot be read to its end.
         """
         files, done = replace(table_files(table), whole_lines=whole_lines), 0
         seen = {name: ColumnSurvey() for name in dict.fromkeys(columns)}
@@ -144,11 +143,9 @@ class Intake:
             raise first
 
     def report(self, context: StageContext) -> None:
-        """All tables were read: tell hints, and what a mistake kept from being read. Raises TableError for mistakes."""
+        """All tables were read: tell hints. Raises TableError for mistakes."""
         for hint in self.hints:
             context.warn(hint)
-        for part in self.problems.unread:
-            context.warn(f"a mistake ended the reading of a table; not checked: {part}")
         self.problems.raise_any()
 
     def find_unread(self, tables: Iterable[FilesConfig]) -> None:
@@ -206,8 +203,8 @@ class Intake:
 
 
 def as_number(files: str, cell: str) -> str:
-    """Say that an id with zeros in front is read as a number."""
-    number = int(cell)
+    """Say that an id with zeros in front, or a hexadecimal one, is read as a number."""
+    number = int(cell, 16 if "x" in cell.lower() else 10)
     return (
         f"{files}: the id {cell.strip()} is read as the number {number}, and {number} is the same id; "
         "dataset.text_ids=true tells them apart"

@@ -21,9 +21,8 @@ from tasks.storage.home_files.source_digests import SourceDigests
 def files_of(patterns: Sequence[str]) -> list[Path]:
     """Return the files in the order of patterns, each pattern's sorted.
 
-    Raises:
-        DataError: there are none, one is named twice, or is no regular file that can be read (a pipe, a dangling link,
-            a folder).
+    Raises DataError: there are none, one is named twice, or is no regular file that can be read (a pipe, a dangling
+    link, a folder).
     """
     files: dict[str, Path] = {}
     for pattern in patterns:
@@ -95,7 +94,7 @@ def named_files(patterns: Sequence[str], missing: list[str]) -> list[tuple[str, 
     try:
         files = files_of(patterns)
         logs = [(f"{path.name}{ending}", log) for path in files for ending, log in logs_of(path)]
-        keys = ("".join(f"{key}={value}/" for key, value in keys_of(path, patterns).items()) for path in files)
+        keys = ("".join(f"{key}={value}/" for key, value in keys_of(path).items()) for path in files)
         return [*((f"{key}{path.name}", path) for key, path in zip(keys, files, strict=True)), *logs]
     except DataError as error:
         missing.append(str(error))

@@ -89,8 +89,7 @@ _SAMPLE = datetime.datetime(2023, 12, 31, 12, 34, 56, tzinfo=datetime.UTC)
 def check_time_format(where: str, column: str | None, time_format: str | None) -> None:
     """Refuse a form of times that Python's strptime cannot read, or that does not say which day is meant.
 
-    Raises:
-        ValueError: naming the section and the form, or there is no column that it is for.
+    Raises ValueError: naming the section and the form, or there is no column that it is for.
     """
     if not time_format:
         return
@@ -114,28 +113,6 @@ def check_time_format(where: str, column: str | None, time_format: str | None) -
         raise ValueError(f"{named} has {why}, and does not say which day is meant; {example}")
 
 
-_DIGITS = {"Y": 4, "G": 4, "j": 3, "f": 6, "u": 1, "w": 1} | dict.fromkeys("mdHIMSyUWV", 2)
-
-
-def full_width(time_format: str) -> re.Pattern[str] | None:
-    """Return what texts must match where parts of a form stand side by side; None where none do.
-
-    Python's strptime takes `1022023` for the 10th of February by `%d%m%Y`, and no less readily than `10022023`: without
-    a separator, only digits in full tell the parts apart.
-    """
-    parts = re.findall("%.|[^%]+", time_format, re.DOTALL)
-    is_value = [False, *(part[0] == "%" and part != "%%" for part in parts), False]
-    beside = [is_value[i + 1] and (is_value[i] or is_value[i + 2]) for i in range(len(parts))]
-    if not any(beside):
-        return None
-    pieces: list[str] = []
-    for part, near in zip(parts, beside, strict=True):
-        piece = rf"\d{{{_DIGITS[part[1]]}}}" if near and part[1] in _DIGITS else "(?s:.+)"
-        if piece != "(?s:.+)" or pieces[-1:] != [piece]:  # one after the other would be tried at all places
-            pieces.append(piece)
-    return re.compile("".join(pieces))
-
-
 def missing_by_column(
     missing: Missing | Mapping[str, Missing], features: tuple[str, ...], categorical: tuple[str, ...]
 ) -> dict[str, Missing]:
@@ -143,8 +120,7 @@ def missing_by_column(
 
     One word goes for all columns of numbers; an empty category is one of its own unless its column says otherwise.
 
-    Raises:
-        ValueError: a column that is no feature, or a policy that its kind has not.
+    Raises ValueError: a column that is no feature, or a policy that its kind has not.
     """
     named: Mapping[str, Missing] = {} if isinstance(missing, str) else missing
     for column in named:
@@ -173,8 +149,7 @@ def check_columns(
     `roles` are `id`, `source`, ... to the column that has it; a time and a weight may be features too. `features` are
     columns of numbers and categories, with what becomes of their empty cells.
 
-    Raises:
-        ValueError: naming the section (`where`) and the column.
+    Raises ValueError: naming the section (`where`) and the column.
     """
     taken: dict[str, str] = {}
     for role, column in (*roles.items(), *(("label", label) for label in labels)):

@@ -1,12 +1,11 @@
 """Mistakes in users' tables, gathered: of each cause in each column the first with its place, all of them counted.
 
 One run names them all, where ending at the first would take a run for each. Memory: a line for each of `MAX_LISTED`
-causes, a number for each kind of cause beyond.
+causes.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,17 +34,13 @@ class Mistake:
 class TableError(DataError):
     """What is wrong with a data set's tables. One mistake reads as a DataError of its own; several are listed."""
 
-    def __init__(self, mistakes: tuple[Mistake, ...], others: dict[str, int]) -> None:
-        """`others`: mistakes beyond the listed ones, by kind."""
-        self.mistakes, self.others = mistakes, others
+    def __init__(self, mistakes: tuple[Mistake, ...], num_others: int) -> None:
+        """`num_others`: rows of mistakes beyond the listed ones."""
+        self.mistakes, self.num_others = mistakes, num_others
         lines = [str(mistake) for mistake in mistakes]
-        if others:
-            kinds = ", ".join(f"{kind} ({count:,})" for kind, count in list(others.items())[:MAX_LISTED])
-            lines.append(f"and {sum(others.values()):,} more: {kinds}")
-        if len(lines) == 1:
-            super().__init__(lines[0])
-        else:
-            super().__init__("the tables have these mistakes:\n  " + "\n  ".join(lines))
+        if num_others:
+            lines.append(f"and {num_others:,} more of other kinds or columns")
+        super().__init__(lines[0] if len(lines) == 1 else "the tables have these mistakes:\n  " + "\n  ".join(lines))
 
 
 class Problems:
@@ -53,32 +48,30 @@ class Problems:
 
     def __init__(self) -> None:
         self._listed: dict[tuple[str, str, str], Mistake] = {}
-        self._others: Counter[str] = Counter()
-        self.unread: list[str] = []
-        """What was not looked at because of a mistake that ended the reading of a table."""
+        self._num_others = 0
 
     def __bool__(self) -> bool:
         """Whether there is any mistake."""
         return bool(self._listed)
 
     def __len__(self) -> int:
-        """How many causes are listed: it grows when another one is met."""
-        return len(self._listed) + len(self._others)
+        """It grows when another cause is met."""
+        return len(self._listed) + self._num_others
 
-    def known(self, path: object, column: object, kind: str, count: int) -> bool:
+    def is_listed(self, path: object, column: object, kind: str, count: int) -> bool:
         """Count rows of a cause that needs no words any more; False where it wants a line of its own (`add`)."""
         mistake = self._listed.get((str(path), str(column), kind))
         if mistake is not None:
             mistake.count += count
-            return True
-        if len(self._listed) >= MAX_LISTED:
-            self._others[kind] += max(1, count)
-            return True
-        return False
+        elif len(self._listed) >= MAX_LISTED:
+            self._num_others += max(1, count)
+        else:
+            return False
+        return True
 
     def add(self, path: object, column: object, kind: str, error: DataError, count: int) -> None:
         """Add a cause: `error` names its first row, and `count` rows have it (0: it is not a matter of rows)."""
-        if not self.known(path, column, kind, count):
+        if not self.is_listed(path, column, kind, count):
             self._listed[str(path), str(column), kind] = Mistake(kind, str(error), count)
 
     def take(self, others: Problems, kind: str) -> None:
@@ -88,28 +81,17 @@ class Problems:
                 self._listed.setdefault(key, mistake)
 
     @contextmanager
-    def gathering(self, unread: str = "") -> Iterator[list[DataError]]:
-        """Go on behind the block where a DataError ends it, or `raise_any`; yields a list that gets that error.
-
-        `unread`: what was not looked at where a DataError ends it, for a note.
-        """
+    def gathering(self) -> Iterator[list[DataError]]:
+        """Go on behind the block where a DataError ends it, or `raise_any`; yields a list that gets that error."""
         ended: list[DataError] = []
         try:
             yield ended
-        except TableError as error:  # gathered already
-            ended.append(error)
         except DataError as error:
             ended.append(error)
-            self.add(str(error), "", "could not be read", error, 0)
-            if unread and unread not in self.unread:
-                self.unread.append(unread)
-
-    @property
-    def mistakes(self) -> tuple[Mistake, ...]:
-        """The causes in the order in which they were met."""
-        return tuple(self._listed.values())
+            if not isinstance(error, TableError):  # that one was gathered already
+                self.add(str(error), "", "could not be read", error, 0)
 
     def raise_any(self) -> None:
         """Raise TableError where there is a mistake."""
         if self._listed:
-            raise TableError(self.mistakes, dict(self._others))
+            raise TableError(tuple(self._listed.values()), self._num_others)

@@ -110,17 +110,12 @@ class NodeTableConfig(FilesConfig):
         if self.on_duplicate_id != "error" and (self.feature_file or self.id is None):
             raise ValueError(f"{where}: on_duplicate_id needs a column `id`, and does not go with feature_file")
         check_time_format(where, self.time, self.time_format)
-        return self
-
-    @model_validator(mode="after")
-    def _files_or_count(self) -> NodeTableConfig:
-        if not self.files:
-            if self.features or self.categorical or self.label or self.time:
-                raise ValueError(f"nodes of type {self.type}: columns are named, but no files")
-            if self.feature_file and self.count is None:
-                raise ValueError(f"nodes of type {self.type}: feature_file without files needs count")
-        elif self.count is not None:
-            raise ValueError(f"nodes of type {self.type}: count is for nodes without files; the files' rows count")
+        if not self.files and (self.features or self.categorical or self.label or self.time):
+            raise ValueError(f"{where}: columns are named, but no files")
+        if not self.files and self.feature_file and self.count is None:
+            raise ValueError(f"{where}: feature_file without files needs count")
+        if self.files and self.count is not None:
+            raise ValueError(f"{where}: count is for nodes without files; the files' rows count")
         return self
 
 
@@ -202,10 +197,6 @@ class LabelFilesConfig(FilesConfig):
     @model_validator(mode="after")
     def _columns_have_one_meaning(self) -> LabelFilesConfig:
         check_columns("labels", {"id": self.id}, self.label, {})
-        return self
-
-    @model_validator(mode="after")
-    def _options_are_of_the_form(self) -> LabelFilesConfig:
         names = {"nodes": ("min_members", "most"), "pairs": (), "groups": ("id", "label", "header")}[self.form]
         for name in names:
             if getattr(self, name) != type(self).model_fields[name].default:

@@ -15,14 +15,15 @@ from configs.moments import TimeUnit
 from tasks.arrays import Array
 from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import EXACT, int64, numbers
-from tasks.ingest.tables.policies import full_width
 from tasks.readers.columns import is_text
 
 # Whole days and time stamps of ISO 8601; a bare `20231231` may as well be a number, and is one.
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}([.,]\d+)?)?\s?(Z|[+-]\d{2}(:?\d{2})?)?)?")
 _FORMS = "2023-12-31, 2023-12-31 23:59:59 (UTC) or 2023-12-31T23:59:59+01:00"
 _FIRST, _LAST = -62_135_596_800, 253_402_300_799  # the calendar's years 1 to 9999
-_WHOLE_NUMBER = r"^\s*[-+]?\d+\s*$"
+_NO_DIGIT = re.compile(r"\D")
+_SIDE_BY_SIDE = re.compile("%[YGmdHIMSyjUWVuw]%[YGmdHIMSyjUWVuw]")
+"""Of parts without a separator only digits in full tell where one ends: strptime reads `1022023` by `%d%m%Y`."""
 _MAX_CHARACTERS = 200  # of a time as a text
 _MAX_NUMBER = 2**62  # what is beyond leaves no room for "always" and "never"
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -50,7 +51,7 @@ class TimeReader:
     def __init__(self, column: str, time_format: str | None) -> None:
         """`time_format`: as of Python's strptime, for texts; None: ISO 8601."""
         self.column, self.format = column, time_format
-        self._full_width = full_width(time_format) if time_format else None
+        self._full_width = _SIDE_BY_SIDE.search(time_format or "") is not None
         self._unit: TimeUnit | None = None
 
     @property
@@ -127,8 +128,6 @@ class TimeReader:
         if not is_text(values.type) and not pa.types.is_integer(values.type):
             batch.wrong_column(self.column, f"is {values.type} already: leave time_format out")
             return np.zeros(len(values), np.int64)
-        if not self.format and self._are_mostly_numbers(batch, values):
-            return np.zeros(len(values), np.int64)
         encoded = compute.dictionary_encode(compute.utf8_trim_whitespace(values.cast(pa.string())))
         moments = [self._seconds(text) for text in encoded.dictionary.to_pylist()]
         codes = np.asarray(compute.fill_null(encoded.indices, 0))
@@ -138,23 +137,16 @@ class TimeReader:
         batch.wrong(bad, self.column, "no time", lambda row: f"{str(values[row])[:40]!r} is not a date or time {words}")
         return np.array([seconds or 0 for seconds in moments], np.int64)[codes]
 
-    def _are_mostly_numbers(self, batch: TableBatch, values: pa.Array) -> bool:
-        """Whether texts are whole numbers but for a few, which are gathered."""
-        whole = np.asarray(compute.fill_null(compute.match_substring_regex(values, _WHOLE_NUMBER), False))
-        if 2 * np.count_nonzero(whole) <= len(values):
-            return False
-        bad = ~whole & np.asarray(compute.is_valid(values))
-        words = f"is no whole number, as {np.count_nonzero(whole):,} others are"
-        batch.wrong(bad, self.column, "no number", lambda row: f"the time {str(values[row])[:40]!r} {words}")
-        return True
-
     def _seconds(self, text: str) -> int | None:
         """Return seconds since 1970; without a zone the time is UTC."""
-        if len(text) > _MAX_CHARACTERS or (self._full_width is not None and not self._full_width.fullmatch(text)):
+        if len(text) > _MAX_CHARACTERS:
             return None
         try:
             if self.format:
                 moment = datetime.datetime.strptime(text, self.format)
+                plain = moment.replace(tzinfo=None).strftime(self.format)
+                if self._full_width and not _NO_DIGIT.sub("", text).startswith(_NO_DIGIT.sub("", plain)):
+                    return None
             elif _ISO.fullmatch(text):
                 moment = datetime.datetime.fromisoformat(text.replace(" Z", "Z").replace(",", "."))
             else:

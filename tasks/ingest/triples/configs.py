@@ -83,10 +83,6 @@ class TripleFilesConfig(ComponentConfig):
     """Column of the relation."""
     tail: Column | None = None
     """Column of the tail's id."""
-    head_type: Column | None = None
-    """Column of the head's type; ids are then counted within types: `7` of one type is not `7` of another."""
-    tail_type: Column | None = None
-    """Column of the tail's type."""
     weight: Column | None = None
     """Column of weights, 0 or more."""
     time: Column | None = None
@@ -109,19 +105,12 @@ class TripleFilesConfig(ComponentConfig):
     """Table of entity and type (its first two columns): each type is a node type. Without, all are `entity`."""
     features: str | None = None
     """Numbers of each entity, vectors of texts say, which models add what they make of (`model.features`): a `.npy`
-    matrix with rows in the order of `entities` (or, where ids are numbers, the row of that number), or Parquet with a
-    column of ids (`feature_id`) whose other columns are all taken."""
+    matrix with rows in the order of `entities` (or, where ids are numbers, the row of that number)."""
     relation_features: str | None = None
     """Numbers of each relation, likewise, in the order of `relations`."""
-    feature_id: Column = "id"
-    """Column of the ids in `features` and `relation_features`."""
     split: TripleSplitConfig = TripleSplitConfig()
-    """Training, validation and test, where `triples` names files."""
-    on_unseen: Literal["drop", "keep"] = "keep"
-    """Triples of validation and test with an entity or relation that no training triple shows, of which no model can
-    learn: left out, or kept (and counted), as published results on WN18RR and FB15k-237 have it. Of triples that stand
-    twice in a split or in two the first is kept: training before validation before test (of a split by time the
-    oldest)."""
+    """Training, validation and test, where `triples` names files. Of triples that stand twice the first is kept:
+    training before validation before test (of a split by time the oldest)."""
 
     @model_validator(mode="after")
     def _one_source(self) -> TripleFilesConfig:
@@ -152,22 +141,6 @@ class TripleFilesConfig(ComponentConfig):
         missing = [name for name, column in named.items() if column is None]
         if missing and len(missing) < len(named):
             raise ValueError(f"head, relation and tail are named together; {' and '.join(missing)} is missing")
-        if (self.head_type is None) != (self.tail_type is None):
-            raise ValueError("head_type and tail_type go together")
-        others = {"head_type": self.head_type, "weight": self.weight, "time": self.time}
-        check_columns("triples", {**named, **others}, (), {})
-        if self.tail_type in (*named.values(), self.weight, self.time) and self.tail_type is not None:
-            raise ValueError(f"triples: column {self.tail_type!r} is named as tail_type and as another one")
+        check_columns("triples", {**named, "weight": self.weight, "time": self.time}, (), {})
         check_time_format("triples", self.time, self.time_format)
-        return self
-
-    @model_validator(mode="after")
-    def _types_fit(self) -> TripleFilesConfig:
-        if self.head_type is not None:
-            for name in ("types", "entities", "features"):
-                if getattr(self, name) is not None:
-                    raise ValueError(
-                        f"ids are counted within types (head_type, tail_type), and {name} would not say of which: "
-                        "leave it out, or give types as a table (types)"
-                    )
         return self

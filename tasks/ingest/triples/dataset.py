@@ -41,11 +41,11 @@ class TripleFiles(Dataset):
         from tasks.ingest.tables.times import time_unit
         from tasks.ingest.triples.reader import TripleReader
 
-        reader = TripleReader(self.config, Problems(), lambda _: None)
-        for paths in find_sources(self.config).triples.values():
-            first = next(reader.read(paths[0]), None)
-            if first is not None and first.columns.time is not None:
-                return time_unit(first.cells, first.columns.time)
+        files = find_sources(self.config).triples
+        reader = TripleReader(self.config, Problems(), lambda _: None, files)
+        for paths in files.values():
+            for batch, columns in reader.read(paths[0]):
+                return time_unit(batch, columns["time"])
         return "number"
 
     def ingest(self, context: StageContext) -> dict[str, Any]:

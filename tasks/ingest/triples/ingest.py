@@ -11,12 +11,11 @@ import pyarrow.compute as compute
 
 from tasks.arrays import Array, blocks
 from tasks.ingest.tables.hints import similar_texts
-from tasks.ingest.triple_tables import TripleTables, write_entities, write_ids, write_relations
+from tasks.ingest.triple_tables import TripleTables, write_entities, write_relations
 from tasks.ingest.triples.configs import TripleFilesConfig
-from tasks.ingest.triples.features import open_features
+from tasks.ingest.triples.features import FeatureMatrix
 from tasks.ingest.triples.intake import read_triples
-from tasks.ingest.triples.names import split_types
-from tasks.ingest.triples.numbering import FinalNumbers, number_names, original_ids, read_types, sorted_kinds
+from tasks.ingest.triples.numbering import FinalNumbers, number_names, read_types
 from tasks.ingest.triples.policies import (
     TripleJob,
     check_sizes,
@@ -26,7 +25,7 @@ from tasks.ingest.triples.policies import (
     uses,
 )
 from tasks.ingest.triples.sources import Sources
-from tasks.ingest.writer import DatasetWriter
+from tasks.ingest.writer import DatasetWriter, write_ids
 from tasks.readers.columns import is_text
 from tasks.stage import StageContext
 from tasks.storage.manifests import SPLITS, FeatureColumn
@@ -40,7 +39,12 @@ def ingest_triples(config: TripleFilesConfig, sources: Sources, context: StageCo
     Raises DataError: naming the file, and the row or line where there is one.
     """
     job = TripleJob(config, sources, context, read_triples(config, sources, context))
-    _say_literals(job)
+    if job.intake.num_literals:
+        job.adjust(next(iter(sources.triples)), "triples with a literal dropped", job.intake.num_literals)
+        context.warn(
+            f"{job.intake.num_literals:,} triples are left out, for their object is a literal: a text, a number or a "
+            "date (dataset.literals=keep makes an entity of each)"
+        )
     _say_blank_nodes(job)
     drop_repeated(job)
     if job.dealt:
@@ -63,16 +67,6 @@ def ingest_triples(config: TripleFilesConfig, sources: Sources, context: StageCo
     )
 
 
-def _say_literals(job: TripleJob) -> None:
-    count = job.intake.num_literals
-    if count:
-        job.adjust(next(iter(job.sources.triples)), "triples with a literal dropped", count)
-        job.context.warn(
-            f"{count:,} triples are left out, for their object is a literal: a text, a number or a date "
-            "(dataset.literals=keep makes an entity of each)"
-        )
-
-
 def _numberings(job: TripleJob) -> tuple[FinalNumbers, FinalNumbers]:
     """Return the final numbers of entities and relations."""
     intake = job.intake
@@ -82,8 +76,6 @@ def _numberings(job: TripleJob) -> tuple[FinalNumbers, FinalNumbers]:
         kinds, kind_names, unknown = read_types(job.sources.types, intake.entities, entity_uses)
         if unknown:
             job.context.message(f"{job.sources.types}: {unknown:,} rows name entities that are in no triple")
-    elif job.config.head_type is not None:
-        kinds, kind_names = sorted_kinds(split_types(intake.entities.keys())[0])
     entities = number_names(intake.entities, entity_uses, kinds, kind_names)
     absent = int(np.count_nonzero(entity_uses[entities.order] == 0))
     if absent:
@@ -98,15 +90,15 @@ def _write_entities(
 ) -> dict[str, tuple[FeatureColumn, ...]]:
     """Write nodes, their features and their ids; return the features of each type."""
     names, path = job.intake.entities, job.sources.features
-    features = None if path is None else open_features(path, job.config.feature_id, names)
-    within = job.config.head_type is not None
+    features = None if path is None else FeatureMatrix(path, names)
+    all_keys = names.keys()
     bounds, columns = numbering.bounds, dict[str, tuple[FeatureColumn, ...]]()
     for number, (kind, count) in enumerate(numbering.types):
         entities = numbering.order[bounds[number] : bounds[number + 1]]
         write_entities(writer, kind, count, None if features is None else features.rows(entities))
         if features is not None:
             columns[kind] = (FeatureColumn(column="feat", kind="numeric", dim=features.width),)
-        keys = original_ids(names, entities, within_types=within)
+        keys = all_keys.take(pa.array(entities))
         if is_text(keys.type) or not np.array_equal(np.asarray(keys), np.arange(len(keys))):
             _hint_at_similar(job, "entities", keys)
             write_ids(writer, kind, keys)
@@ -116,7 +108,7 @@ def _write_entities(
 def _write_relations(job: TripleJob, writer: DatasetWriter, numbering: FinalNumbers) -> int:
     """Write names of relations, and their features; return how many columns these have."""
     names, path = job.intake.relations, job.sources.relation_features
-    features = None if path is None else open_features(path, job.config.feature_id, names)
+    features = None if path is None else FeatureMatrix(path, names)
     keys = names.keys().take(pa.array(numbering.order)).cast(pa.string())
     _hint_at_similar(job, names.plural, keys)
     write_relations(writer, keys, None if features is None else features.rows(numbering.order))

@@ -16,13 +16,13 @@ import pyarrow.compute as compute
 
 from configs.errors import DataError
 from tasks.arrays import Array, offsets
+from tasks.ingest.ids.id_index import IdIndex
 from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.intake import with_nulls
 from tasks.ingest.tables.problems import Problems
-from tasks.ingest.triples.names import Names, split_types
+from tasks.ingest.triples.names import Names
 from tasks.ingest.triples.reader import TablePlan, first_cells, read_texts
 from tasks.ingest.triples.sources import format_of
-from tasks.readers.columns import whole_numbers
 from tasks.readers.parquet import open_parquet, read_parquet
 from tasks.storage.file_names import file_name
 
@@ -65,20 +65,6 @@ def number_names(names: Names, uses: Array, kinds: Array | None = None, kind_nam
     return FinalNumbers(order, types, new)
 
 
-def sorted_kinds(kinds: pa.Array) -> tuple[Array, list[str]]:
-    """Return the place of each type among all of them in ascending order, int64 (n,), and their names."""
-    encoded = compute.dictionary_encode(kinds)
-    words = encoded.dictionary.to_pylist()
-    rank = np.argsort(np.argsort(words)) if words else np.empty(0, np.int64)
-    return rank[np.asarray(encoded.indices)], [file_name(word) for word in sorted(words)]
-
-
-def original_ids(names: Names, entities: Array, *, within_types: bool) -> pa.Array:
-    """Return what users call some entities: int64 or texts."""
-    keys = names.keys().take(pa.array(entities))
-    return whole_numbers(split_types(keys)[1]) if within_types else keys
-
-
 def read_types(path: Path, names: Names, uses: Array) -> tuple[Array, list[str], int]:
     """Read a table of entities and types.
 
@@ -88,11 +74,11 @@ def read_types(path: Path, names: Names, uses: Array) -> tuple[Array, list[str],
     Raises DataError: an entity of two types, or of none.
     """
     problems, unknown, seen = Problems(), 0, 0
-    kinds, words = np.full(names.count, -1, np.int64), Names("type", None, texts=True)
+    kinds, words = np.full(names.count, -1, np.int64), IdIndex()
     for data in _two_columns(path):
         entity, kind = data.schema.names
         batch = TableBatch(path, seen, data, problems)
-        codes = names.find(batch.column(entity))
+        codes = names.find(compute.fill_null(batch.column(entity).cast(pa.string()), ""))
         there = codes >= 0
         # A first line that names columns names no entity, and is left out like other rows of none.
         unknown += int(np.count_nonzero(~there[1 if seen == 0 else 0 :]))
@@ -100,7 +86,7 @@ def read_types(path: Path, names: Names, uses: Array) -> tuple[Array, list[str],
         batch = batch.keep(there)
         texts = compute.fill_null(batch.column(kind).cast(pa.string()), "")
         batch.wrong(compute.equal(texts, ""), kind, "the type is missing")
-        given, codes = words.index.add(texts), codes[there]
+        given, codes = words.add(texts), codes[there]
         before = kinds[codes]
         kinds[codes] = given
         two = ((before >= 0) & (before != given)) | (kinds[codes] != given)
@@ -110,8 +96,8 @@ def read_types(path: Path, names: Names, uses: Array) -> tuple[Array, list[str],
     if len(missing):
         first = names.keys()[int(missing[0])].as_py()
         raise DataError(f"gives no type for {len(missing):,} entities, {first!r} the first; add them", path=path)
-    ranks, sorted_words = sorted_kinds(words.keys().cast(pa.string()))
-    return np.where(kinds >= 0, ranks[kinds], 0), sorted_words, unknown
+    ranks = words.sort()
+    return np.where(kinds >= 0, ranks[kinds], 0), [file_name(word) for word in words.keys().to_pylist()], unknown
 
 
 def _two_types(entities: pa.Array, row: int) -> str:

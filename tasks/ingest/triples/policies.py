@@ -114,8 +114,8 @@ def uses(job: TripleJob) -> tuple[Array, Array]:
 
 
 def check_unseen(job: TripleJob) -> None:
-    """Keep or drop what is held out of entities and relations that training never shows."""
-    triples, policy = job.triples, job.config.on_unseen
+    """Count what is held out of entities and relations that training never shows, and say it."""
+    triples = job.triples
     trains, held_out = triples.owner == TRAIN, triples.owner > 0
     entities = np.zeros(job.intake.entities.count, np.bool_)
     relations = np.zeros(job.intake.relations.count, np.bool_)
@@ -126,20 +126,16 @@ def check_unseen(job: TripleJob) -> None:
     unseen = new_entity | new_relation
     if not unseen.any():
         return
-    done = "dropped" if policy == "drop" else "kept"
     given = ((new_entity, job.config.features), (new_relation, job.config.relation_features))
     has_features = all(path for new, path in given if new.any())
     for new, what in ((new_entity, "an entity"), (new_relation, "a relation")):
         for code, split in enumerate(SPLITS[1:], start=1):
             count = int(np.count_nonzero(new & (triples.owner == code)))
-            job.adjust(split, f"{split} triples with {what} that training never shows {done}", count)
+            job.adjust(split, f"{split} triples with {what} that training never shows kept", count)
     job.context.warn(
         f"{np.count_nonzero(unseen):,} triples of validation and test have an entity or a relation that no training "
-        f"triple shows, and are {done} (dataset.on_unseen: {policy})"
-        + ("" if policy == "drop" else f"; a model knows {'only the features' if has_features else 'nothing'} of these")
+        f"triple shows, and are kept; a model knows {'only the features' if has_features else 'nothing'} of these"
     )
-    if policy == "drop":
-        triples.owner[unseen] = DROPPED
 
 
 def check_sizes(job: TripleJob) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -34,40 +34,9 @@ _USUAL = (
     ("src", "relation", "dst"),
     ("from", "relation", "to"),
 )
+_ROLES = ("head", "relation", "tail")
 _WIDTH = 3
 _MOST_BLANK = 1000  # lines before the first one that has something
-
-
-@dataclass(frozen=True)
-class TripleColumns:
-    """Names of a file's columns by what they mean."""
-
-    head: str
-    relation: str
-    tail: str
-    head_type: str | None = None
-    tail_type: str | None = None
-    weight: str | None = None
-    time: str | None = None
-
-    @property
-    def wanted(self) -> list[str]:
-        """Those that are read."""
-        named = (self.head, self.relation, self.tail, self.head_type, self.tail_type, self.weight, self.time)
-        return list(dict.fromkeys(name for name in named if name is not None))
-
-
-@dataclass(frozen=True)
-class TripleBatch:
-    """Some triples of a file."""
-
-    cells: TableBatch
-    columns: TripleColumns
-
-    def with_cells(self, column: str, values: pa.Array) -> TableBatch:
-        """Return the cells with other values in a column."""
-        data = self.cells.data
-        return replace(self.cells, data=data.set_column(data.schema.get_field_index(column), column, values))
 
 
 @dataclass(frozen=True)
@@ -85,11 +54,16 @@ class TripleReader:
     """Reads files of triples; mistakes in cells are gathered in `problems`."""
 
     def __init__(
-        self, config: TripleFilesConfig, problems: Problems, say: Callable[[str], None], files: Sequence[Path] = ()
+        self,
+        config: TripleFilesConfig,
+        problems: Problems,
+        say: Callable[[str], None],
+        files: Mapping[str, Sequence[Path]],
     ) -> None:
-        """`say` takes what a user may want to know of how a file was understood; `files`: all that are read."""
+        """`say` takes what a user may want to know of how a file was understood; `files`: all, by split."""
         self.config, self.problems, self._say = config, problems, say
-        ntriples = [path for path in dict.fromkeys(files) if format_of(path, config.format) == "ntriples"]
+        paths = dict.fromkeys(path for of_split in files.values() for path in of_split)
+        ntriples = [path for path in paths if format_of(path, config.format) == "ntriples"]
         self._marks: dict[Path, str] = {}
         """What tells a file's blank nodes from those of others."""
         if len(ntriples) > 1 and config.blank_nodes == "by_file":
@@ -101,8 +75,8 @@ class TripleReader:
         if config.delimiter is not None:
             check_delimiter(config.delimiter)
 
-    def read(self, path: Path) -> Iterator[TripleBatch]:
-        """Yield the triples of a file. Raises DataError for one that cannot be read to its end."""
+    def read(self, path: Path) -> Iterator[tuple[TableBatch, dict[str, str]]]:
+        """Yield the triples of a file, and its columns by role. Raises DataError: it cannot be read to its end."""
         kind = format_of(path, self.config.format)
         if kind == "ntriples":
             yield from self._ntriples(path)
@@ -110,46 +84,46 @@ class TripleReader:
         if kind == "parquet":
             with open_parquet(path) as file:
                 columns = self._columns(path, list(file.schema_arrow.names), named=True)
-            batches = read_parquet(path, columns.wanted)
+            batches = read_parquet(path, list(columns.values()))
         else:
             plan = plan_table(path, kind, self.config, self._say)
             columns = self._columns(path, plan.names, named=plan.header)
-            batches = read_texts(plan, columns.wanted)
+            batches = read_texts(plan, list(columns.values()))
         row = 0
         for data in batches:
             filled = [with_nulls(values, ("",)) for values in data.columns]
             cells = pa.RecordBatch.from_arrays(filled, names=data.schema.names)
-            yield TripleBatch(TableBatch(path, row, cells, self.problems), columns)
+            yield TableBatch(path, row, cells, self.problems), columns
             row += data.num_rows
 
-    def _ntriples(self, path: Path) -> Iterator[TripleBatch]:
-        for name in ("head", "relation", "tail", "head_type", "weight", "time"):
+    def _ntriples(self, path: Path) -> Iterator[tuple[TableBatch, dict[str, str]]]:
+        for name in (*_ROLES, "weight", "time"):
             if getattr(self.config, name) is not None:
                 raise DataError(f"is N-Triples, which have no columns to name; leave out dataset.{name}", path=path)
-        columns = TripleColumns(*TERMS)
+        columns = dict(zip(_ROLES, TERMS, strict=True))
         for part in read_ntriples(path, literals=self.config.literals == "keep"):
             self.num_literals += part.num_literals
             terms = part.terms
             if path in self._marks:
-                marked = [_marked(terms.column(name), self._marks[path]) for name in TERMS]
+                marked = [
+                    compute.if_else(
+                        compute.starts_with(column, "_:"),
+                        compute.binary_join_element_wise(column, self._marks[path], ""),
+                        column,
+                    )
+                    for column in terms.columns
+                ]
                 terms = pa.RecordBatch.from_arrays(marked, names=list(TERMS))
-            yield TripleBatch(TableBatch(path, part.first_line, terms, self.problems), columns)
+            yield TableBatch(path, part.first_line, terms, self.problems), columns
 
-    def _columns(self, path: Path, names: list[str], *, named: bool) -> TripleColumns:
-        """Return the columns that are meant."""
-        config = self.config
-        given = (config.head, config.relation, config.tail)
-        others = {
-            role: _column(path, column, names, role)
-            for role in ("head_type", "tail_type", "weight", "time")
-            if (column := getattr(config, role)) is not None
-        }
-        if config.head is not None:
-            roles = ("head", "relation", "tail")
-            ends = [_column(path, str(column), names, role) for column, role in zip(given, roles, strict=True)]
-            return TripleColumns(*ends, **others)
+    def _columns(self, path: Path, names: list[str], *, named: bool) -> dict[str, str]:
+        """Return the column of each role."""
+        given = {role: getattr(self.config, role) for role in (*_ROLES, "weight", "time")}
+        columns = {role: _column(path, column, names, role) for role, column in given.items() if column is not None}
+        if "head" in columns:
+            return columns
         usual = _usual(names) if named else None
-        if usual is None and len(names) != _WIDTH and (len(names) < _WIDTH or not (named or others)):
+        if usual is None and len(names) != _WIDTH and (len(names) < _WIDTH or not (named or columns)):
             hint = "" if named or len(names) > 1 else "; is another character between its cells (dataset.delimiter)?"
             more = "; if some are to be left out, name the three: dataset.head=0 dataset.relation=1 dataset.tail=2"
             raise DataError(
@@ -157,23 +131,13 @@ class TripleReader:
                 f"{hint or (more if len(names) > _WIDTH else '')}",
                 path=path,
             )
-        return TripleColumns(*(usual or names[:_WIDTH]), **others)
+        return dict(zip(_ROLES, usual or names[:_WIDTH], strict=True)) | columns
 
 
-def _marked(terms: pa.Array, mark: str) -> pa.Array:
-    """Return terms with a mark behind the labels of blank nodes."""
-    is_blank = compute.starts_with(terms, "_:")
-    return compute.if_else(is_blank, compute.binary_join_element_wise(terms, mark, ""), terms)
-
-
-def _usual(names: list[str]) -> tuple[str, str, str] | None:
+def _usual(names: list[str]) -> list[str] | None:
     """Return the columns for head, relation and tail where they have usual names."""
-    there = {name.strip().lower(): name for name in names}
-    for words in _USUAL:
-        if all(word in there for word in words):
-            head, relation, tail = (there[word] for word in words)
-            return head, relation, tail
-    return None
+    by_word = {name.strip().lower(): name for name in names}
+    return next(([by_word[word] for word in words] for words in _USUAL if by_word.keys() >= set(words)), None)
 
 
 def _column(path: Path, column: str, names: list[str], role: str) -> str:
@@ -194,7 +158,7 @@ def plan_table(path: Path, kind: str, config: TripleFilesConfig, say: Callable[[
         raise DataError("lines end with carriage returns alone; write line feeds: tr '\\r' '\\n'", path=path)
     header = config.header
     if header is None:
-        given = (config.head, config.relation, config.tail, config.weight, config.time, config.head_type)
+        given = (config.head, config.relation, config.tail, config.weight, config.time)
         by_name = any(column is not None and not column.isdigit() for column in given)
         header = by_name or _usual(first) is not None or kind == "csv"
         if say is not None and header and not by_name and _usual(first) is None:

@@ -19,8 +19,11 @@ from tasks.readers.arrays.idx import IdxFile
 from tasks.readers.arrays.npy import NpyFile
 from tasks.readers.columns import is_text, whole_numbers
 from tasks.readers.lines import read_lines
+from tasks.readers.parquet import open_parquet, read_parquet
 from tasks.storage.manifests import TaskType
 
+ID_COLUMNS = ("id", "graph_id")
+"""What `graphmill export embeddings` calls its ids."""
 _MAX_EXACT = 2**53
 Labels = tuple[TaskType, pa.Array | np.ndarray, pa.Array | None]
 
@@ -35,13 +38,17 @@ def read_column(patterns: Sequence[str], num_rows: int, what: str) -> pa.Array:
         parts = [part.cast(pa.float64(), safe=False) for part in parts]
     values = pa.concat_arrays(parts)
     if len(values) != num_rows:
-        raise DataError(
-            f"{what} are {len(values):,}, and there are {num_rows:,} vectors; each has one", path=", ".join(patterns)
-        )
+        why = f"{what} are {len(values):,}, and there are {num_rows:,} vectors; each has one"
+        raise DataError(why, path=", ".join(patterns))
     return values
 
 
 def _read(path: Path, num_rows: int) -> pa.Array:
+    if path.suffix == ".parquet":
+        with open_parquet(path) as opened:
+            names = opened.schema_arrow.names
+        column = next((name for name in ID_COLUMNS if name in names), ID_COLUMNS[0])
+        return pa.chunked_array([batch.column(0) for batch in read_parquet(path, [column])]).combine_chunks()
     if path.suffix != ".npy" and not is_idx(path):
         lines = [compute.utf8_rtrim(part, "\r\n") for _, part in read_lines(path)]
         return whole_numbers(pa.concat_arrays(lines) if lines else pa.array([], pa.string()))
@@ -61,11 +68,8 @@ def checked_ids(ids: pa.Array, name: object, column: object = None) -> pa.Array 
     Raises DataError naming a row of no id, or of one that another row has.
     """
     if not is_text(ids.type) and not pa.types.is_integer(ids.type):
-        raise DataError(
-            f"holds {ids.type}; ids are whole numbers or texts: write them so, or name another column in dataset.id",
-            path=name,
-            column=column,
-        )
+        why = f"holds {ids.type}; ids are whole numbers or texts: write them so, or name another column in dataset.id"
+        raise DataError(why, path=name, column=column)
     missing = ids.is_null() if not is_text(ids.type) else compute.fill_null(compute.equal(ids, ""), True)
     if compute.any(missing).as_py():
         raise DataError("the id is missing", path=name, row=compute.index(missing, True).as_py(), column=column)
@@ -89,7 +93,7 @@ def checked_ids(ids: pa.Array, name: object, column: object = None) -> pa.Array 
     return ids
 
 
-def label_column(values: pa.Array, kind: str, name: object, column: object = None) -> Labels:
+def label_column(values: pa.Array, name: object, column: object = None) -> Labels:
     """Return the task type, the column `label`, and the names of classes in the order of their codes.
 
     Classes are int64 (n,), -1 for none, amounts float32 (n, 1), NaN for none. Of whole numbers -1 and -100 are none.
@@ -103,20 +107,14 @@ def label_column(values: pa.Array, kind: str, name: object, column: object = Non
             raise DataError(f"is {values.type}; labels are texts or numbers", path=name, column=column)
         numbers = np.asarray(compute.fill_null(values.cast(pa.float64(), safe=False), np.nan), np.float64)
         there = numbers[~np.isnan(numbers)]
-        if kind == "amounts" or (kind == "auto" and (there != np.floor(there)).any()):
+        if (there != np.floor(there)).any():
             amounts = to_labels(numbers[:, None], LabelKind("regression", 0, 1), name, column=column)
             return "regression", amounts, None
-        if (there != np.floor(there)).any() or (np.abs(there) > _MAX_EXACT).any():
-            raise DataError("a class is no whole number; set dataset.label_kind=amounts", path=name, column=column)
+        if (np.abs(there) > _MAX_EXACT).any():
+            raise DataError("a class is beyond 2^53; write classes as texts", path=name, column=column)
         whole = pa.array(np.nan_to_num(numbers, nan=-1).astype(np.int64))
         values = compute.if_else(pa.array(np.isnan(numbers)), None, whole).cast(pa.string())
-    elif kind == "amounts":
-        raise DataError("holds texts, and dataset.label_kind=amounts wants numbers", path=name, column=column)
-    return ("multiclass", *_classes(values, name, column))
-
-
-def _classes(values: pa.Array, name: object, column: object) -> tuple[np.ndarray, pa.Array]:
-    """Number classes in ascending order, as numbers where all are numbers."""
+    # Classes are numbered in ascending order, as numbers where all are numbers.
     texts = compute.fill_null(values.cast(pa.string()), "")
     keys = whole_numbers(compute.unique(texts.filter(compute.not_equal(texts, ""))))
     keys = keys.take(compute.sort_indices(keys))
@@ -124,10 +122,10 @@ def _classes(values: pa.Array, name: object, column: object) -> tuple[np.ndarray
         keys = keys.slice(count_no_label(keys.slice(0, len(NO_LABEL) + 1).to_pylist()))
     names = keys.cast(pa.string())
     if len(names) < 2:
-        there = f"has 1 class ({names[0]})" if len(names) else "has no label"
-        raise DataError(f"{there}; two classes are needed: leave labels out", path=name, column=column)
+        count = f"has 1 class ({names[0]})" if len(names) else "has no label"
+        raise DataError(f"{count}; two classes are needed: leave labels out", path=name, column=column)
     codes = compute.fill_null(compute.index_in(texts, value_set=names), -1)
-    return np.asarray(codes).astype(np.int64), names
+    return "multiclass", np.asarray(codes).astype(np.int64), names
 
 
 NO_LABELS: Labels = (LAYOUT, pa.array([], pa.int64()), None)

@@ -37,12 +37,11 @@ class VectorFilesConfig(ComponentConfig):
     """Files of ids beside matrices: text with one a line, or .npy of whole numbers. An `x.ids.parquet` beside `x.npy`,
     as `graphmill export embeddings` writes it, is found by itself."""
     label: str | None = None
-    """Of tables: column of labels, for colours and neighbours' accuracy. null: `label`, where there is one."""
+    """Of tables: column of labels, for colours and neighbours' accuracy: classes, or amounts where any is a fraction.
+    null: `label`, where there is one."""
     labels: StrTuple = ()
     """Files of labels beside matrices: text with one a line, .npy or idx; one for each file of vectors, or one for
     all."""
-    label_kind: Literal["auto", "classes", "amounts"] = "auto"
-    """What labels are; auto: amounts where any is a fraction."""
     keep: StrTuple | None = None
     """Of tables: further columns that maps show and colour by; null: all that are no vectors, [] for none."""
 

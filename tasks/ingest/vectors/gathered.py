@@ -20,13 +20,13 @@ from tasks.ingest.dataset_fields import dataset_fields
 from tasks.ingest.labels import usual_metric
 from tasks.ingest.tables.intake import Intake
 from tasks.ingest.tables.paths import files_of
+from tasks.ingest.tables.policies import stored_name
 from tasks.ingest.vectors.beside import NO_LABELS, Labels, checked_ids, label_column, read_column
 from tasks.ingest.vectors.configs import VectorFilesConfig
 from tasks.ingest.vectors.matrices import is_matrix, open_matrix
-from tasks.ingest.vectors.tables import ID_COLUMNS, TableVectors, can_be_kept, kept_column
+from tasks.ingest.vectors.tables import TableVectors, as_kept, can_be_kept
 from tasks.ingest.writer import DatasetWriter
-from tasks.readers.columns import check_columns, is_text, whole_numbers
-from tasks.readers.parquet import open_parquet, read_parquet
+from tasks.readers.columns import is_text, whole_numbers
 from tasks.stage import StageContext
 from tasks.storage.manifests import SPLITS, EdgeType, FeatureColumn, NodeType
 
@@ -90,26 +90,10 @@ def _beside(config: VectorFilesConfig, num_rows: int) -> tuple[pa.Array | None, 
     """Return ids and labels of files of their own."""
     ids, labels = None, NO_LABELS
     if config.ids:
-        names = ", ".join(config.ids)
-        exported = names.endswith(_IDS_BESIDE)
-        given = _exported_ids(config.ids[0], num_rows) if exported else read_column(config.ids, num_rows, "ids")
-        ids = checked_ids(given, names)
+        ids = checked_ids(read_column(config.ids, num_rows, "ids"), ", ".join(config.ids))
     if config.labels:
-        names = ", ".join(config.labels)
-        labels = label_column(read_column(config.labels, num_rows, "labels"), config.label_kind, names)
+        labels = label_column(read_column(config.labels, num_rows, "labels"), ", ".join(config.labels))
     return ids, labels
-
-
-def _exported_ids(file: str, num_rows: int) -> pa.Array:
-    """Return the ids of a Parquet file beside a matrix."""
-    (path,) = files_of((file,))
-    with open_parquet(path) as opened:
-        names, rows = opened.schema_arrow.names, opened.metadata.num_rows
-    if rows != num_rows:
-        raise DataError(f"has {rows:,} ids, and there are {num_rows:,} vectors", path=file)
-    column = next((name for name in ID_COLUMNS if name in names), ID_COLUMNS[0])
-    check_columns(path, [column], names)
-    return pa.chunked_array([batch.column(column) for batch in read_parquet(path, [column])]).combine_chunks()
 
 
 def _of_table(config: VectorFilesConfig, context: StageContext) -> Gathered:
@@ -139,47 +123,26 @@ def _of_table(config: VectorFilesConfig, context: StageContext) -> Gathered:
     shown = list(roles.kept)
     if roles.label is not None:
         try:
-            labels = label_column(_as_numbers(whole[roles.label]), config.label_kind, files, roles.label)
+            labels = label_column(_as_numbers(whole[roles.label]), files, roles.label)
         except DataError as error:
             if config.label is not None:
                 raise
             # A column that only happens to be called so shall not keep vectors from being looked at.
             context.warn(f"{error}. So it is no label; dataset.label names another column")
             shown += [roles.label] if can_be_kept(whole[roles.label].type) else []
-    kept = {}
     for name in shown:
-        try:
-            stored, values = kept_column(name, whole[name])
-        except ValueError as error:
-            raise DataError(f"{error}; leave it out of dataset.keep", path=files, column=name) from None
-        kept[stored] = values
+        if not can_be_kept(whole[name].type):
+            why = f"is {whole[name].type}; texts, truths, numbers and dates are kept: leave it out of dataset.keep"
+            raise DataError(why, path=files, column=name)
     for hint in intake.hints:
         context.warn(hint)
-    _say_what_is_what(context, table)
-    if ids is None and roles.id is None:
-        _propose_ids(context, {name: whole[name] for name in roles.kept})
-    return Gathered(num_rows, table.chunks, ids, labels, kept)
-
-
-def _say_what_is_what(context: StageContext, table: TableVectors) -> None:
-    roles = table.roles
-    vectors = (
-        roles.vectors[0] if len(roles.vectors) == 1 else f"{len(roles.vectors):,} columns, {listed(roles.vectors, 5)}"
-    )
-    facts = [f"vectors: {vectors}"]
+    count = "" if len(roles.vectors) == 1 else f"{len(roles.vectors):,} columns, "
+    facts = [f"vectors: {count}{listed(roles.vectors, 5)}"]
     facts += [f"{what}: {name}" for what, name in (("ids", roles.id), ("labels", roles.label)) if name]
-    facts += [f"kept: {', '.join(roles.kept[:10])}{', ...' if len(roles.kept) > 10 else ''}"] if roles.kept else []
+    facts += [f"kept: {listed(roles.kept, 10)}"] if roles.kept else []
     context.message("; ".join(facts))
-
-
-def _propose_ids(context: StageContext, kept: dict[str, pa.Array]) -> None:
-    """Say which column names rows, where none is called `id`: the first of texts or whole numbers without a repeat."""
-    for name, values in kept.items():
-        if not (is_text(values.type) or (pa.types.is_integer(values.type) and name.lower().endswith("id"))):
-            continue
-        if not values.null_count and len(values) > 1 and compute.count_distinct(values).as_py() == len(values):
-            context.message(f"rows are numbered; to search and show them by their own ids: dataset.id={name}")
-            return
+    kept = {stored_name(name): as_kept(whole[name]) for name in shown}
+    return Gathered(num_rows, table.chunks, ids, labels, kept)
 
 
 def _together(parts: list[pa.Array]) -> pa.Array:
@@ -217,8 +180,7 @@ def write_vectors(gathered: Gathered, title: str, folder: Path) -> dict[str, Any
                 columns |= {name: values.slice(first, len(chunk)) for name, values in gathered.kept.items()}
                 table.write(columns)
                 first = end
-        if first != gathered.num_rows:
-            raise DataError(f"{title}: {first:,} vectors were read, and {gathered.num_rows:,} rows are there")
+        assert first == gathered.num_rows, (title, first, gathered.num_rows)
         if gathered.ids is not None:
             writer.write(f"ids/{NODE}", {"node_id": np.arange(first, dtype=np.int64), "original_id": gathered.ids})
         if names is not None:

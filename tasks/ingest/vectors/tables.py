@@ -16,14 +16,12 @@ from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import float32, is_list, numbers
 from tasks.ingest.tables.first_lines import with_header_found
 from tasks.ingest.tables.intake import Intake, not_a_number, table_files
-from tasks.ingest.tables.policies import stored_name
 from tasks.ingest.tables.table_configs import NodeTableConfig
+from tasks.ingest.vectors.beside import ID_COLUMNS
 from tasks.ingest.vectors.configs import VectorFilesConfig
 from tasks.readers.columns import check_columns, is_text
 from tasks.readers.limits import MAX_ROW_BYTES
 
-ID_COLUMNS = ("id", "graph_id")
-"""What `graphmill export embeddings` calls its ids."""
 _LABEL = "label"
 _ENDS = ({"src", "dst"}, {"source", "target"}, {"from", "to"}, {"head", "tail"}, {"sender", "receiver"}, {"u", "v"})
 """What the two columns of edges' ends are called."""
@@ -110,10 +108,8 @@ class TableVectors:
             self.intake.problems.raise_any()
             vectors = np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
             if vectors.shape[1] == 0 or vectors.shape[1] * 4 > MAX_ROW_BYTES:
-                raise DataError(
-                    f"{vectors.shape[1]:,} numbers a row; a vector has one to {MAX_ROW_BYTES // 4:,}",
-                    path=self.table.names,
-                )
+                why = f"{vectors.shape[1]:,} numbers a row; a vector has one to {MAX_ROW_BYTES // 4:,}"
+                raise DataError(why, path=self.table.names)
             yield vectors
 
     def _numbers(self, batch: TableBatch, name: str, width: dict[str, int]) -> Array:
@@ -175,22 +171,13 @@ def can_be_kept(kind: pa.DataType) -> bool:
     return bool(is_text(kind) or pa.types.is_primitive(kind) or pa.types.is_decimal(kind))
 
 
-def kept_column(name: str, values: pa.Array) -> tuple[str, pa.Array]:
-    """Return a further column as it is stored, without a null: its name, and texts, truths, numbers or dates.
-
-    Raises ValueError for lists and the like.
-    """
+def as_kept(values: pa.Array) -> pa.Array:
+    """Return a further column as it is stored, without a null: texts, numbers, and truths and dates as texts."""
     kind = values.type
-    if is_text(kind) or pa.types.is_boolean(kind):
-        values = compute.fill_null(values.cast(pa.string()), "")
-    elif pa.types.is_null(kind):
-        values = pa.array([""] * len(values), pa.string())
-    elif pa.types.is_integer(kind) and not values.null_count:
-        values = values.cast(pa.uint64() if pa.types.is_uint64(kind) else pa.int64())
-    elif pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        values = compute.fill_null(values.cast(pa.float64(), safe=False), float("nan"))
-    elif pa.types.is_temporal(kind):
-        values = compute.fill_null(values.cast(pa.string()), "")
-    else:
-        raise ValueError(f"is {kind}; texts, truths, numbers and dates are kept")
-    return stored_name(name), values
+    if pa.types.is_null(kind):
+        return pa.array([""] * len(values), pa.string())
+    if pa.types.is_integer(kind) and not values.null_count:
+        return values.cast(pa.uint64() if pa.types.is_uint64(kind) else pa.int64())
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return compute.fill_null(values.cast(pa.float64(), safe=False), float("nan"))
+    return compute.fill_null(values.cast(pa.string()), "")

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as compute
 
 from tasks.arrays import Array
-from tasks.components.afforest import number_components
+from tasks.components.connected import number_components
 from tasks.kinds.judged import split_column, splits_of
 from tasks.kinds.points.points_file import IDS
 from tasks.storage.dataset_store import DatasetStore

@@ -8,19 +8,26 @@ from numba import njit
 from models.kernels.simd.prefetch import AHEAD
 from models.kernels.simd.vector import prefetch_item
 from tasks.arrays import Array
+from tasks.partition.base import WeightedCsr
 
 
 @njit(cache=True, nogil=True)
-def count_cut(indptr: Array, indices: Array, part: Array) -> int:
-    """Return how many entries of the adjacency join two parts."""
+def weighted_cut(graph: WeightedCsr, part: Array) -> int:
+    """Return the weight of entries whose ends lie in two parts (each edge of an undirected graph counts twice)."""
+    indptr, indices, edge_weight = graph
     cut, last = 0, len(indices) - 1
-    for v in range(len(indptr) - 1):
-        p = part[v]
+    weighted = len(edge_weight) > 0
+    for v in range(len(part)):
         for e in range(indptr[v], indptr[v + 1]):
             prefetch_item(part, np.int64(indices[min(e + AHEAD, last)]))
-            if part[indices[e]] != p:
-                cut += 1
+            if part[indices[e]] != part[v]:
+                cut += edge_weight[e] if weighted else 1
     return cut
+
+
+def count_cut(indptr: Array, indices: Array, part: Array) -> int:
+    """Return how many entries of the adjacency join two parts."""
+    return int(weighted_cut(WeightedCsr(indptr, indices, np.empty(0, np.int32)), part))
 
 
 @njit(cache=True, nogil=True)

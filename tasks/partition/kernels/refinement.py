@@ -5,25 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from models.kernels.simd.prefetch import AHEAD
-from models.kernels.simd.vector import prefetch_item
-from tasks.arrays import Array
 from tasks.partition.base import Parts, WeightedCsr
 from tasks.partition.kernels.moves import best_move, has_room, move
-
-
-@njit(cache=True, nogil=True)
-def weighted_cut(graph: WeightedCsr, part: Array) -> int:
-    """Return the weight of entries whose ends lie in two parts (each edge counts twice)."""
-    indptr, indices, edge_weight = graph
-    cut, last = 0, len(indices) - 1
-    weighted = len(edge_weight) > 0
-    for v in range(len(part)):
-        for e in range(indptr[v], indptr[v + 1]):
-            prefetch_item(part, np.int64(indices[min(e + AHEAD, last)]))
-            if part[indices[e]] != part[v]:
-                cut += edge_weight[e] if weighted else 1
-    return cut
 
 
 @njit(cache=True, nogil=True)
@@ -76,16 +59,9 @@ def rebalance(graph: WeightedCsr, parts: Parts) -> None:
                 if (train_size[here] <= train_cap) if constraint == 1 else (size[here] <= cap):
                     continue
                 _gain, p = best_move(v, graph, parts, link, near)
-                if p < 0:
-                    p = _lightest_with_room(v, parts)
+                if p < 0:  # the lightest part with room
+                    for q in range(k):
+                        if (p < 0 or size[q] < size[p]) and has_room(v, q, parts):
+                            p = q
                 if p >= 0:
                     move(v, p, parts)
-
-
-@njit(cache=True, nogil=True)
-def _lightest_with_room(v: int, parts: Parts) -> int:
-    size, best = parts.size, -1
-    for p in range(len(size)):
-        if (best < 0 or size[p] < size[best]) and has_room(v, p, parts):
-            best = p
-    return best

@@ -24,7 +24,8 @@ from tasks.storage.file_names import beside
 from tasks.storage.graph_store import create_array
 from tasks.storage.home import Home
 from tasks.storage.ids import find_rows, has_own_ids, structure_digest
-from tasks.storage.manifests import VECTORS, DatasetManifest, VectorsManifest, VectorTable
+from tasks.storage.manifests import DatasetManifest
+from tasks.storage.outcomes import VECTORS, VectorsManifest, VectorTable
 
 _ROWS = 1 << 16
 _TINY = 1e-30

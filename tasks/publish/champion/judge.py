@@ -21,7 +21,7 @@ from tasks.publish.gate.rules import (
 from tasks.publish.tracking.mlflow_store import Tracker
 from tasks.publish.tracking.registered import find_version
 from tasks.publish.tracking.version_tags import ModelVersion
-from tasks.storage.manifests import GateRecord
+from tasks.storage.outcomes import GateRecord
 
 
 def candidate(challenge: Challenge) -> Candidate:

@@ -27,7 +27,8 @@ from tasks.publish.plots.figures import (
 )
 from tasks.publish.tracking.records import Record, read_records, unique_by_step
 from tasks.storage.file_names import file_name
-from tasks.storage.manifests import EvalReport, GraphManifest, Manifest, PartitionManifest, RunResult
+from tasks.storage.manifests import GraphManifest, Manifest, PartitionManifest
+from tasks.storage.outcomes import EvalReport, RunResult
 
 _TOP = 30
 

@@ -18,7 +18,7 @@ from tasks.publish.report import sections
 from tasks.publish.report.parts import ReportedRun, ReportTable
 from tasks.publish.tracking.store_uris import how_to_open
 from tasks.storage.controls import CONTROLS
-from tasks.storage.manifests import EvalReport, GateRecord
+from tasks.storage.outcomes import EvalReport, GateRecord
 
 
 def render(run: ReportedRun, maps: Sequence[Path] = ()) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from configs.schema import Recipe
 from tasks.publish.plots.figures import Canvas
 from tasks.stage import Parent
-from tasks.storage.manifests import GateRecord
+from tasks.storage.outcomes import GateRecord
 
 Facts = list[tuple[str, str]]
 """Rows of (name, text)."""

@@ -8,7 +8,6 @@ not there (DGL 2.1, 2026-11).
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 import struct
@@ -76,10 +75,8 @@ class _DglReader:
         if magic != _FILE:
             raise DataError("is no file of dgl.save_graphs; write it with that", path=self.path)
         if (version, kind) != (2, 2):
-            raise DataError(
-                "was written by a DGL before 0.5; read it there with dgl.load_graphs and save it with a newer one",
-                path=self.path,
-            )
+            why = "was written by a DGL before 0.5; read it there with dgl.load_graphs and save it with a newer one"
+            raise DataError(why, path=self.path)
         if not 0 < count <= MAX_GRAPHS:
             raise self.damaged(f"a count of {count:,} graphs")
         self.take(_HEADER_BYTES - 32)
@@ -97,7 +94,8 @@ class _DglReader:
 
     def graph(self) -> SavedGraph:
         self.expect(_HETERO)
-        ends = self.meta_graph()
+        self.expect(_META)
+        ends = list(zip(*(side.tolist() for side in self.csr()), strict=True))
         relations = [self.unit_graph() for _ in range(self.count(8))]
         counts = [self.number() for _ in range(self.count(8))]
         node_tensors = [self.tensors() for _ in range(self.count(8))]
@@ -108,38 +106,25 @@ class _DglReader:
             raise self.damaged(f"{len(kinds)} node types, {len(counts)} counts, {len(node_tensors)} sets of data")
         if not len(names) == len(relations) == len(edge_tensors) == len(ends):
             raise self.damaged(f"{len(names)} relations, {len(relations)} sets of edges, {len(edge_tensors)} of data")
-        if not all(0 <= count <= MAX_COUNT for count in counts) or not all(
-            0 <= end < len(kinds) for end in itertools.chain(*ends)
+        if any(not 0 <= count <= MAX_COUNT for count in counts) or any(
+            not 0 <= end < len(kinds) for pair in ends for end in pair
         ):
             raise self.damaged("counts of nodes, or types at the ends of a relation, that no graph has")
         triplets = [(kinds[s], name, kinds[t]) for name, (s, t) in zip(names, ends, strict=True)]
         if len(set(triplets)) != len(triplets):
             raise self.damaged("two relations of one name between the same types")
-        found = SavedGraph(
+        rows = [*zip(kinds, counts, node_tensors, strict=True)]
+        rows += [*zip(names, (len(src) for src, _ in relations), edge_tensors, strict=True)]
+        for owner, count, tensors in rows:
+            for name, array in tensors.items():
+                if array.shape[:1] != (count,):
+                    raise self.damaged(f"{owner}.{name} of shape {array.shape} for {count:,} nodes or edges")
+        return SavedGraph(
             dict(zip(kinds, counts, strict=True)),
             dict(zip(triplets, relations, strict=True)),
             dict(zip(kinds, node_tensors, strict=True)),
             dict(zip(triplets, edge_tensors, strict=True)),
         )
-        self.check_rows(found)
-        return found
-
-    def check_rows(self, graph: SavedGraph) -> None:
-        """Refuse data that has not a row for each node or edge."""
-        for kind, count in graph.num_nodes.items():
-            for name, array in graph.ndata[kind].items():
-                if array.shape[:1] != (count,):
-                    raise self.damaged(f"{kind}.{name} of shape {array.shape} for {count:,} nodes")
-        for triplet, (src, _) in graph.edges.items():
-            for name, array in graph.edata[triplet].items():
-                if array.shape[:1] != src.shape:
-                    raise self.damaged(f"{triplet[1]}.{name} of shape {array.shape} for {len(src):,} edges")
-
-    def meta_graph(self) -> list[tuple[int, int]]:
-        """Return the types at the ends of each relation."""
-        self.expect(_META)
-        src, dst = self.csr()
-        return list(zip(src.tolist(), dst.tolist(), strict=True))
 
     def unit_graph(self) -> tuple[Array, Array]:
         """Return source and destination of each edge of a relation; several forms of them are saved at times."""
@@ -147,23 +132,23 @@ class _DglReader:
         saved = self.number()
         formats = saved & 0xFFFFFFFF if saved >> 32 else {1: _COO_CODE, 2: _CSR_CODE, 3: _CSC_CODE}.get(saved, 0)
         self.number()  # what other forms DGL may make
-        found: list[tuple[Array, Array]] = []
+        pairs: list[tuple[Array, Array]] = []
         for code in (_COO_CODE, _CSR_CODE, _CSC_CODE):
             if formats & code:
                 self.expect(_META)
                 self.csr()
                 pair = self.coo() if code == _COO_CODE else self.csr()
-                found.append(pair[::-1] if code == _CSC_CODE else pair)
-        if not found:
+                pairs.append(pair[::-1] if code == _CSC_CODE else pair)
+        if not pairs:
             raise self.damaged(f"edges in an unknown form ({saved:#x})")
-        return found[0]
+        return pairs[0]
 
     def coo(self) -> tuple[Array, Array]:
         self.expect(_COO)
         self.take(16)
-        row, column, ids = self.ids(), self.ids(), self.ids()
+        edges = self.by_id(self.ids(), self.ids(), self.ids())
         self.take(2)
-        return self.by_id(row, column, ids)
+        return edges
 
     def csr(self) -> tuple[Array, Array]:
         self.expect(_CSR)
@@ -180,12 +165,8 @@ class _DglReader:
             raise self.damaged(f"{len(row):,} sources, {len(column):,} destinations and {len(ids):,} ids of edges")
         if not len(ids):
             return row, column
-        seen = np.zeros(len(ids), bool)
-        if ids.min() < 0 or ids.max() >= len(ids):
-            raise self.damaged("ids of edges out of range")
-        seen[ids] = True
-        if not seen.all():
-            raise self.damaged("two edges of one id")
+        if ids.min() < 0 or ids.max() >= len(ids) or np.bincount(ids, minlength=len(ids)).max() > 1:
+            raise self.damaged("ids of edges out of range, or two edges of one id")
         src, dst = np.empty_like(row), np.empty_like(column)
         src[ids], dst[ids] = row, column
         return src, dst
@@ -198,13 +179,13 @@ class _DglReader:
 
     def tensors(self) -> dict[str, Array]:
         """Return named tensors."""
-        found = {}
+        named = {}
         for _ in range(self.count(16)):
             name = self.text()
             before, self.place = self.place, f"{self.place}, {name}"
-            found[name] = self.array()
+            named[name] = self.array()
             self.place = before
-        return found
+        return named
 
     def array(self) -> Array:
         """Return one tensor."""

@@ -14,9 +14,8 @@ import os
 import struct
 import zlib
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal, TypeAlias
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -27,7 +26,6 @@ from tasks.arrays import Array
 from tasks.readers.limits import check_memory
 
 _HEADER_BYTES = 128
-_MAX_VARIABLES = 10_000
 _MAX_HEAD_BYTES = 4096
 """Of a variable, before its numbers; MATLAB's names have 63 characters at most."""
 _PIECE_BYTES = 1 << 20
@@ -35,8 +33,6 @@ _COPIES = 2
 """Of a variable's bytes, in memory at a time."""
 _ENTRY_BYTES = 32
 """What a number other than 0 takes while a sparse matrix is made and put in order."""
-_Order: TypeAlias = Literal["<", ">"]
-_ORDERS: dict[bytes, _Order] = {b"IM": "<", b"MI": ">"}
 _MATRIX, _COMPRESSED = 14, 15
 _TYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
 _SPARSE, _DENSE, _OPAQUE = 5, range(6, 16), 17
@@ -44,29 +40,20 @@ _KINDS = {1: "a cell array", 2: "a struct", 3: "an object", 4: "text", 16: "a fu
 _LOGICAL, _COMPLEX = 0x200, 0x800
 _OTHER = "name another variable by the options network and groups"
 _SAVE = "save it with -v7, or by scipy.io.savemat"
-_AGAIN = "fetch or write the file again"
 
 
-@dataclass(frozen=True)
-class _Element:
-    """Where an element's content stands in the file."""
-
-    place: int
-    length: int
-    packed: bool
-
-
-@dataclass(frozen=True)
-class _Variable:
-    """What a variable says of itself before its numbers."""
+class _Variable(NamedTuple):
+    """What a variable says of itself before its numbers, and where it stands in the file."""
 
     name: str
     kind: int
     flags: int
     shape: tuple[int, ...]
-    element: _Element
+    place: int
+    length: int
+    packed: bool
     num_bytes: int
-    """Of the element's content, unpacked."""
+    """Of its content, unpacked."""
     values_at: int
     """Where in the content the numbers begin."""
 
@@ -79,42 +66,40 @@ def read_matrices(
     Columns are no more than the file has bytes; rows, of a sparse matrix, are as many as it says: check them before
     anything is made that has as many. `check` gets the shapes, and may raise before any number is read.
 
-    Raises:
-        DataError: the file is none, is damaged, does not fit into memory, or has no such matrix.
+    Raises DataError: the file is none, is damaged, does not fit into memory, or has no such matrix.
     """
     size = check_file(path).st_size
     with open_file(path) as raw, os.fdopen(os.dup(raw.fileno()), "rb", buffering=_PIECE_BYTES) as file:
         reader = _MatReader(file, size, path)
-        variables = _find(reader, names)
-        for name, variable in variables.items():
-            _check_kind(variable, f"{path}[{name}]")
+        variables = {variable.name: variable for variable in reader.variables()}
+        there = [name for name in variables if name]  # what MATLAB keeps of objects has none
+        for name in names:
+            if name not in variables:
+                words = f"has no variable {name!r}{did_you_mean(name, there)}; it has {listed(there) or 'none'}"
+                raise DataError(f"{words}; the options network and groups name the matrices", path=path)
+            _check_kind(variables[name], f"{path}[{name}]")
         if check is not None:
-            check({name: variable.shape for name, variable in variables.items()})
-        return {name: reader.matrix(variable) for name, variable in variables.items()}
+            check({name: variables[name].shape for name in names})
+        return {name: reader.matrix(variables[name]) for name in names}
 
 
-def _find(reader: _MatReader, names: Collection[str]) -> dict[str, _Variable]:
-    """Return variables by their names."""
-    found: dict[str, _Variable] = {}
-    for number, variable in enumerate(reader.variables()):
-        if number == _MAX_VARIABLES:
-            raise DataError(f"has more than {_MAX_VARIABLES:,} variables; save the matrices alone", path=reader.path)
-        if variable.name in names and variable.name in found:
-            raise DataError(f"has two variables {variable.name!r}; keep one", path=reader.path)
-        found[variable.name] = variable
-    known = [name for name in found if name]  # what MATLAB keeps of objects has none
-    for name in names:
-        if name not in found:
-            words = f"has no variable {name!r}{did_you_mean(name, known)}; it has {listed(known) or 'none'}"
-            raise DataError(f"{words}; the options network and groups name the matrices", path=reader.path)
-    return {name: found[name] for name in names}
+def _check_kind(variable: _Variable, name: str) -> None:
+    """Refuse what is no matrix of real numbers, by what it says of itself."""
+    if variable.kind != _SPARSE and variable.kind not in _DENSE:
+        what = _KINDS.get(variable.kind, f"of an unknown kind ({variable.kind})")
+        raise DataError(f"is {what} and no matrix of numbers; {_OTHER}", path=name)
+    if variable.flags & _COMPLEX:
+        raise DataError("is no matrix of numbers but of complex ones; save its real part", path=name)
+    if len(variable.shape) != 2 or min(variable.shape) < 1:
+        words = f"has the shape {str(variable.shape)[:100]}, and a matrix of rows and columns is needed"
+        raise DataError(f"{words}; {_OTHER}", path=name)
 
 
 class _Parts:
     """The elements within a variable, one after the other."""
 
-    def __init__(self, data: bytes | bytearray, at: int, order: _Order, path: object) -> None:
-        self.data, self.at, self.order, self.path = memoryview(data), at, order, path
+    def __init__(self, data: bytes | bytearray, at: int, path: object) -> None:
+        self.data, self.at, self.path = memoryview(data), at, path
 
     def take(self) -> tuple[int, memoryview]:
         """Return the kind and the bytes of the next element."""
@@ -134,23 +119,23 @@ class _Parts:
         kind, data = self.take()
         if kind not in _TYPES:
             raise _damaged(f"numbers of kind {kind}", self.path)
-        dtype = np.dtype("u1") if len(data) == most else np.dtype(_TYPES[kind]).newbyteorder(self.order)
+        dtype = np.dtype("u1") if len(data) == most else np.dtype(f"<{_TYPES[kind]}")
         if len(data) % dtype.itemsize:
             raise _damaged(f"{len(data):,} bytes of numbers that have {dtype.itemsize} each", self.path)
-        return np.frombuffer(data, dtype).astype(dtype.newbyteorder("="), copy=False)
+        return np.frombuffer(data, dtype)
 
     def whole_numbers(self) -> Array:
         """Return the next element as whole numbers of four bytes, as shapes and indices are."""
-        found = self.numbers()
-        if found.dtype not in (np.int32, np.uint32):
-            raise _damaged(f"a shape or indices of {found.dtype} instead of int32", self.path)
-        return found
+        values = self.numbers()
+        if values.dtype not in (np.int32, np.uint32):
+            raise _damaged(f"a shape or indices of {values.dtype} instead of int32", self.path)
+        return values
 
     def tag(self) -> tuple[int, int]:
         """Return kind and size of the next element as its tag has them, and go on behind the tag."""
         if self.at + 8 > len(self.data):
             raise _damaged("a variable ends too early", self.path)
-        kind, length = struct.unpack_from(f"{self.order}II", self.data, self.at)
+        kind, length = struct.unpack_from("<II", self.data, self.at)
         self.at += 8
         return kind, length
 
@@ -161,12 +146,10 @@ class _MatReader:
     def __init__(self, file: IO[bytes], size: int, path: Path) -> None:
         self.file, self.size, self.path = file, size, path
         header = file.read(_HEADER_BYTES)
-        order = _ORDERS.get(header[126:])
-        if header.startswith(b"MATLAB 7.3") or header[124:] in (b"\0\2IM", b"\2\0MI"):
+        if header.startswith(b"MATLAB 7.3") or header[124:] == b"\0\2IM":
             raise DataError(f"is of MATLAB 7.3 (HDF5); {_SAVE}", path=path)
-        if order is None:
-            raise DataError(f"is no MATLAB file of version 5 to 7; {_SAVE}", path=path)
-        self.order = order
+        if header[126:] != b"IM":
+            raise DataError(f"is no MATLAB file of version 5 to 7 of a usual machine; {_SAVE}", path=path)
 
     def variables(self) -> Iterator[_Variable]:
         """Yield what each variable says of itself."""
@@ -176,41 +159,23 @@ class _MatReader:
             tag = self.file.read(8)
             if len(tag) < 8:
                 raise _damaged("it is cut off", self.path)
-            kind, length = struct.unpack(f"{self.order}II", tag)
+            kind, length = struct.unpack("<II", tag)
             end = place + 8 + length
             if kind not in (_MATRIX, _COMPRESSED):
                 raise _damaged(f"it has an element of kind {kind} at byte {place:,}", self.path)
             if end > self.size:
                 raise _damaged(f"it is cut off: {end:,} bytes are announced, it has {self.size:,}", self.path)
-            yield self._variable(_Element(place + 8, length, kind == _COMPRESSED))
+            yield self._variable(place + 8, length, kind == _COMPRESSED)
             place = end
 
-    def matrix(self, variable: _Variable) -> Any:
-        """Return a variable's numbers."""
-        name = f"{self.path}[{variable.name}]"
-        check_memory(_COPIES * variable.num_bytes, "the matrix", name)
-        # One byte more shows what is too long, and leads to the checksum at the end of what is compressed.
-        data = self._content(variable.element, variable.num_bytes + 1, name)
-        if len(data) != variable.num_bytes:
-            there = f"{len(data):,}" if len(data) < variable.num_bytes else "more"
-            raise _damaged(f"{variable.num_bytes:,} bytes are announced, there are {there}", name)
-        parts = _Parts(data, variable.values_at, self.order, name)
-        found = (_sparse if variable.kind == _SPARSE else _dense)(parts, variable, name)
-        found.sum_duplicates()
-        found.eliminate_zeros()
-        if not np.isfinite(found.data).all():
-            raise DataError("has numbers that are NaN or infinite; leave them out or set them to 0", path=name)
-        return found
-
-    def _variable(self, element: _Element) -> _Variable:
-        head = self._content(element, _MAX_HEAD_BYTES, self.path)
-        parts = _Parts(head, 0, self.order, self.path)
-        num_bytes = element.length
-        if element.packed:
-            kind, length = parts.tag()
+    def _variable(self, place: int, length: int, packed: bool) -> _Variable:
+        parts = _Parts(self._content(place, length, packed, _MAX_HEAD_BYTES, self.path), 0, self.path)
+        num_bytes = length
+        if packed:
+            kind, unpacked = parts.tag()
             if kind != _MATRIX:
                 raise _damaged(f"it has a compressed element of kind {kind}", self.path)
-            num_bytes = 8 + length
+            num_bytes = 8 + unpacked
         flags = parts.whole_numbers()
         if not len(flags):
             raise _damaged("a variable without flags", self.path)
@@ -218,14 +183,31 @@ class _MatReader:
         # An object of a newer kind has no shape.
         shape = () if kind == _OPAQUE else tuple(parts.whole_numbers().tolist())
         name = bytes(parts.take()[1]).decode("latin-1")
-        return _Variable(name, kind, int(flags[0]), shape, element, num_bytes, parts.at)
+        return _Variable(name, kind, int(flags[0]), shape, place, length, packed, num_bytes, parts.at)
 
-    def _content(self, element: _Element, most: int, name: object) -> bytes | bytearray:
+    def matrix(self, variable: _Variable) -> Any:
+        """Return a variable's numbers."""
+        name = f"{self.path}[{variable.name}]"
+        check_memory(_COPIES * variable.num_bytes, "the matrix", name)
+        # One byte more shows what is too long, and leads to the checksum at the end of what is compressed.
+        data = self._content(variable.place, variable.length, variable.packed, variable.num_bytes + 1, name)
+        if len(data) != variable.num_bytes:
+            there = f"{len(data):,}" if len(data) < variable.num_bytes else "more"
+            raise _damaged(f"{variable.num_bytes:,} bytes are announced, there are {there}", name)
+        parts = _Parts(data, variable.values_at, name)
+        matrix = (_sparse if variable.kind == _SPARSE else _dense)(parts, variable, name)
+        matrix.sum_duplicates()
+        matrix.eliminate_zeros()
+        if not np.isfinite(matrix.data).all():
+            raise DataError("has numbers that are NaN or infinite; leave them out or set them to 0", path=name)
+        return matrix
+
+    def _content(self, place: int, length: int, packed: bool, most: int, name: object) -> bytes | bytearray:
         """Return what an element holds, unpacked: its first `most` bytes."""
-        self.file.seek(element.place)
-        if not element.packed:
-            return self.file.read(min(element.length, most))
-        inflate, out, left = zlib.decompressobj(), bytearray(), element.length
+        self.file.seek(place)
+        if not packed:
+            return self.file.read(min(length, most))
+        inflate, out, left = zlib.decompressobj(), bytearray(), length
         try:
             # What is unpacked is short of `most` only where the piece is used up, so none is left over.
             while len(out) < most and not inflate.eof and left > 0:
@@ -240,19 +222,7 @@ class _MatReader:
 
 
 def _damaged(what: str, path: object) -> DataError:
-    return DataError(f"is damaged: {what}; {_AGAIN}", path=path)
-
-
-def _check_kind(variable: _Variable, name: str) -> None:
-    """Refuse what is no matrix of real numbers, by what it says of itself."""
-    if variable.kind != _SPARSE and variable.kind not in _DENSE:
-        what = _KINDS.get(variable.kind, f"of an unknown kind ({variable.kind})")
-        raise DataError(f"is {what} and no matrix of numbers; {_OTHER}", path=name)
-    if variable.flags & _COMPLEX:
-        raise DataError("is no matrix of numbers but of complex ones; save its real part", path=name)
-    if len(variable.shape) != 2 or min(variable.shape) < 1:
-        words = f"has the shape {str(variable.shape)[:100]}, and a matrix of rows and columns is needed"
-        raise DataError(f"{words}; {_OTHER}", path=name)
+    return DataError(f"is damaged: {what}; fetch or write the file again", path=path)
 
 
 def _dense(parts: _Parts, variable: _Variable, name: str) -> Any:
@@ -278,8 +248,8 @@ def _sparse(parts: _Parts, variable: _Variable, name: str) -> Any:
         raise _damaged(f"{count:,} numbers are announced, there are {min(len(rows), len(values)):,}", name)
     check_memory(_ENTRY_BYTES * count, "the matrix", name)
     try:
-        found = sp.csc_array((values[:count], rows[:count], starts), shape=variable.shape, copy=True)
-        found.check_format(full_check=True)
+        matrix = sp.csc_array((values[:count], rows[:count], starts), shape=variable.shape, copy=True)
+        matrix.check_format(full_check=True)
     except ValueError as error:
         raise _damaged(str(error), name) from error
-    return found
+    return matrix

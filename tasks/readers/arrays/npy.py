@@ -55,8 +55,7 @@ def read_npy_header(stream: IO[bytes], size: int, path: object) -> NpyHeader:
         size: bytes that the file or member has from there on.
         path: for messages.
 
-    Raises:
-        DataError: it is no array of numbers, or its shape does not agree with `size`.
+    Raises DataError: it is no array of numbers, or its shape does not agree with `size`.
     """
     start = stream.read(8)
     try:
@@ -77,21 +76,16 @@ def read_npy_header(stream: IO[bytes], size: int, path: object) -> NpyHeader:
         raise DataError(f"holds {str(dtype)[:100]}; numbers are needed", path=path)
     if len(shape) > _MAX_DIMENSIONS or min(shape, default=0) < 0:
         raise DataError(f"its header says an impossible shape, {shape}", path=path)
-    found = NpyHeader(shape, dtype, fortran)
+    said = NpyHeader(shape, dtype, fortran)
     there = size - len(start) - len(length) - count
-    if found.num_bytes > there:
+    if said.num_bytes != there:
+        what = "is cut off or damaged" if said.num_bytes > there else "goes on behind its array"
         raise DataError(
-            f"is cut off or damaged: its header says the shape {shape} of {dtype}, which takes {found.num_bytes:,} "
-            f"bytes, and {max(0, there):,} are there",
+            f"{what}: its header says the shape {shape} of {dtype}, which takes {said.num_bytes:,} bytes, and "
+            f"{max(0, there):,} are there; write it again, one array to a file",
             path=path,
         )
-    if found.num_bytes < there:
-        raise DataError(
-            f"goes on for {there - found.num_bytes:,} bytes after its array, which has the shape {shape} of {dtype}; "
-            "write it again, one array to a file",
-            path=path,
-        )
-    return found
+    return said
 
 
 class NpyFile:
@@ -117,8 +111,14 @@ class NpyFile:
                 yield stream, read_npy_header(stream, size, self.name)
             return
         try:
-            with open_archive(self.path) as archive, archive.open(_info(archive, self.member, self.path)) as inside:
-                yield inside, read_npy_header(inside, archive.getinfo(f"{self.member}.npy").file_size, self.name)
+            with open_archive(self.path) as archive:
+                names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+                if self.member not in names:
+                    hint = f"{did_you_mean(self.member, names)}; it has {listed(names)}"
+                    raise DataError(f"has no array {self.member!r}{hint}", path=self.path)
+                info = archive.getinfo(f"{self.member}.npy")
+                with archive.open(info) as inside:
+                    yield inside, read_npy_header(inside, info.file_size, self.name)
         except ZIP_ERRORS as error:
             raise DataError(f"is damaged ({error}); fetch or write the file again", path=self.name) from error
 
@@ -146,11 +146,8 @@ def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
         try:
             archive = zipfile.ZipFile(file)
         except (*ZIP_ERRORS, ValueError) as error:
-            file.seek(0)
-            words = "is damaged ({}); fetch or write the file again"
-            if file.read(2) != b"PK":
-                words = "is not a NumPy archive ({}); write it with numpy.savez"
-            raise DataError(words.format(error), path=path) from error
+            why = f"is damaged, or no NumPy archive ({error}); fetch it again, or write it with numpy.savez"
+            raise DataError(why, path=path) from error
         if len(archive.namelist()) > _MAX_MEMBERS:
             raise DataError(f"has more than {_MAX_MEMBERS:,} arrays", path=path)
         yield archive
@@ -160,16 +157,6 @@ def member_names(path: Path) -> list[str]:
     """Return the names of the arrays in an `.npz` archive. Raises DataError."""
     with open_archive(path) as archive:
         return [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
-
-
-def _info(archive: zipfile.ZipFile, member: str, path: Path) -> zipfile.ZipInfo:
-    try:
-        return archive.getinfo(f"{member}.npy")
-    except KeyError:
-        names = [name.removesuffix(".npy") for name in archive.namelist()]
-        raise DataError(
-            f"has no array {member!r}{did_you_mean(member, names)}; it has {listed(names)}", path=path
-        ) from None
 
 
 def check_row(header: NpyHeader, path: object) -> None:

@@ -49,8 +49,7 @@ def read_pyg_file(path: Path, fields: Collection[str], ids: str = "original_id")
         fields: names of what is read of nodes and edges; others that have a row for each of them come along.
         ids: the one among them that may be a list of texts; it becomes their bytes, uint8 (rows, width).
 
-    Raises:
-        DataError: it holds something else, or is damaged; a type whose count nothing says; counts that differ.
+    Raises DataError: it holds something else, or is damaged; a type whose count nothing says; counts that differ.
     """
     try:
         return _Graph(path, set(fields), ids).read(load_torch(path, _STAND_INS))
@@ -73,30 +72,30 @@ class _Graph:
             raise DataError("holds many graphs; one is read here, many by the data set dgl", path=self.path)
         stores = _stores(loaded)
         if stores is None:
-            raise DataError(
-                "holds no graph of PyG; save a HeteroData or a Data, or its to_dict(): torch.save(data, PATH)",
-                path=self.path,
-            )
+            why = "holds no graph of PyG; save a HeteroData or a Data, or its to_dict(): torch.save(data, PATH)"
+            raise DataError(why, path=self.path)
         general, nodes, edges = stores
-        found = SavedGraph({}, {}, {}, {})
+        graph = SavedGraph({}, {}, {}, {})
         shared = _ONE in edges  # of a Data, nodes and edges are in one store
         for triplet, store in edges.items():
-            found.edges[triplet] = self.ends(store, " ".join(triplet))
+            graph.edges[triplet] = self.ends(store, " ".join(triplet))
         for kind in [*nodes, *sorted({end for s, _, t in edges for end in (s, t)} - set(nodes))]:
             count = self.count(nodes.get(kind, {}), kind)
-            found.num_nodes[kind] = count
-            of_edges = {len(found.edges[_ONE][0])} if shared else set()
-            found.ndata[kind] = self.arrays(nodes.get(kind, {}), count, f"nodes of {kind}", of_edges)
+            graph.num_nodes[kind] = count
+            of_edges = {len(graph.edges[_ONE][0])} if shared else set()
+            graph.ndata[kind] = self.arrays(nodes.get(kind, {}), count, f"nodes of {kind}", of_edges)
         for triplet, store in edges.items():
-            own = {name: value for name, value in store.items() if not shared or name not in found.ndata["_N"]}
-            of_nodes = set(found.num_nodes.values()) if shared else set()
+            of_edges_alone = {
+                name: value for name, value in store.items() if not shared or name not in graph.ndata["_N"]
+            }
+            of_nodes = set(graph.num_nodes.values()) if shared else set()
             owner = f"edges of {' '.join(triplet)}"
-            found.edata[triplet] = self.arrays(own, len(found.edges[triplet][0]), owner, of_nodes)
-        if not found.edges or not found.num_nodes:
+            graph.edata[triplet] = self.arrays(of_edges_alone, len(graph.edges[triplet][0]), owner, of_nodes)
+        if not graph.edges or not graph.num_nodes:
             raise DataError("has no edges (edge_index)", path=self.path)
-        taken = {"edge_index", *(found.ndata["_N"] | found.edata[_ONE] if shared else ())}
+        taken = {"edge_index", *(graph.ndata["_N"] | graph.edata[_ONE] if shared else ())}
         labels = {name: value for name, value in general.items() if _is_array(value) and name not in taken}
-        return SavedGraphs([found], labels)
+        return SavedGraphs([graph], labels)
 
     def ends(self, store: Mapping[str, Any], name: str) -> tuple[Array, Array]:
         """Return int64 (m,) sources and destinations."""
@@ -105,9 +104,8 @@ class _Graph:
         if pairs is None or not _is_array(pairs):
             raise DataError("is missing; edges are read from edge_index (2, m), not from adj_t", path=place)
         if pairs.ndim != 2 or len(pairs) != 2 or pairs.dtype.kind not in "iu":
-            raise DataError(
-                f"has the shape {pairs.shape} of {pairs.dtype}; whole numbers (2, m) are needed", path=place
-            )
+            why = f"has the shape {pairs.shape} of {pairs.dtype}; whole numbers (2, m) are needed"
+            raise DataError(why, path=place)
         return np.ascontiguousarray(pairs[0], np.int64), np.ascontiguousarray(pairs[1], np.int64)
 
     def count(self, store: Mapping[str, Any], kind: str) -> int:
@@ -124,10 +122,8 @@ class _Graph:
             if name in self.fields and _is_array(value) and not name.startswith("edge_")
         }
         if not rows:
-            raise DataError(
-                f"nothing says how many nodes of {kind} there are; set data[{kind!r}].num_nodes before saving",
-                path=self.path,
-            )
+            why = f"nothing says how many nodes of {kind} there are; set data[{kind!r}].num_nodes before saving"
+            raise DataError(why, path=self.path)
         return next(iter(rows.values()))
 
     def arrays(self, store: Mapping[str, Any], count: int, owner: str, others: set[int]) -> dict[str, Array]:
@@ -144,10 +140,8 @@ class _Graph:
             if len(value) == count and value.dtype.kind in "biuf":
                 found[name] = np.asarray(value)
             elif name in self.fields and len(value) not in others:
-                raise DataError(
-                    f"has the shape {value.shape} of {value.dtype}; numbers with {count:,} rows are needed",
-                    path=f"{self.path}[{owner}[{name!r}]]",
-                )
+                why = f"has the shape {value.shape} of {value.dtype}; numbers with {count:,} rows are needed"
+                raise DataError(why, path=f"{self.path}[{owner}[{name!r}]]")
         return found
 
     def listed(self, values: Sequence[Any], name: str, owner: str) -> Array:

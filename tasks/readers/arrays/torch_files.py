@@ -147,8 +147,7 @@ def load_torch(path: Path, stand_ins: StandIns = MappingProxyType({})) -> Any:
     `stand_ins` are harmless classes for names beyond arrays and tensors. Arrays lie inside of the pickle: takes up to
     three times the file's size in memory.
 
-    Raises:
-        DataError: the file is missing or damaged, or holds anything but arrays, tensors, numbers and texts.
+    Raises DataError: the file is missing or damaged, or holds anything but arrays, tensors, numbers and texts.
     """
     size = check_file(path).st_size
     check_memory(3 * size, "the file", path)

@@ -59,10 +59,8 @@ def check_address(
     if scheme == "file":
         return
     if scheme not in groups:
-        raise DataError(
-            f"{address}: tables are read from folders of this machine and from {', '.join(groups)}; copy it to one",
-            path=path,
-        )
+        why = f"{address}: tables are read from folders of this machine and from {', '.join(groups)}; copy it to one"
+        raise DataError(why, path=path)
     if os.environ.get(MACHINE_CREDENTIALS) == "1":
         return
     in_file = given is os.environ and scheme in _FILES and os.path.isfile(os.path.expanduser(_FILES[scheme]))  # noqa: PTH111, PTH113 -- no error without a home

@@ -18,7 +18,7 @@ import pyarrow as pa
 from configs.errors import DataError
 from configs.source_files import user_path
 from tasks.readers.table_formats.addresses import ENVIRONMENT, check_address, scheme_of
-from tasks.readers.table_formats.tables import BATCH_ROWS, Version, VersionedTable, missing_package
+from tasks.readers.table_formats.tables import BATCH_ROWS, Version, VersionedTable, missing_package, short_text
 
 _REWRITE = "copy the table (CREATE TABLE ... AS SELECT) and name the copy"
 _FEATURES = frozenset({"timestampNtz", "variantType", "variantType-preview"})
@@ -26,7 +26,6 @@ _FEATURES = frozenset({"timestampNtz", "variantType", "variantType-preview"})
 _ELSEWHERE = re.compile(r"/|[A-Za-z][\w+.-]*:")
 _GONE = re.compile(r"not found|no such file", re.IGNORECASE)
 _DAMAGED = re.compile(r"magic bytes not found", re.IGNORECASE)
-_COLORS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class DeltaLakeTable(VersionedTable):
@@ -42,9 +41,8 @@ class DeltaLakeTable(VersionedTable):
                 (int(one["version"]), one.get("inCommitTimestamp", one.get("timestamp"))) for one in table.history()
             ]
         if table.version() not in dict(history) or None in dict(history).values():
-            raise DataError(
-                "its log does not say when a version was made (commitInfo); write one by another engine", path=self.path
-            )
+            why = "its log does not say when a version was made (commitInfo); write one by another engine"
+            raise DataError(why, path=self.path)
         versions, latest = [], 0
         for number, milliseconds in sorted(history):
             latest = max(latest, int(milliseconds))  # clocks of writers may differ
@@ -95,7 +93,14 @@ class DeltaLakeTable(VersionedTable):
                 f"{mapping}), which graphmill does not read; {_REWRITE}, or ALTER TABLE ... DROP FEATURE columnMapping",
                 path=self.path,
             )
-        if "deletionVectors" in features or self._has_deleted_rows(features):
+        is_deleted = "deletionVectors" in features
+        if not is_deleted and not features - _FEATURES:  # deltalake reads no actions of others
+            try:
+                deleted = pa.RecordBatchReader.from_stream(self._table.deletion_vectors())
+                is_deleted = any(batch.num_rows for batch in deleted)
+            except self._library.exceptions.DeltaError:
+                is_deleted = True  # a vector that cannot be read, or whose file is gone
+        if is_deleted:
             raise DataError(
                 "its rows may be deleted by deletion vectors, beside its files (delta.enableDeletionVectors), which "
                 f"graphmill does not read; {_REWRITE}, or ALTER TABLE ... DROP FEATURE deletionVectors",
@@ -118,14 +123,6 @@ class DeltaLakeTable(VersionedTable):
                     f"not read; {_REWRITE}",
                     path=self.path,
                 )
-
-    def _has_deleted_rows(self, features: set[str]) -> bool:
-        if features - _FEATURES:
-            return False  # deltalake reads no actions of such a table
-        try:
-            return any(batch.num_rows for batch in pa.RecordBatchReader.from_stream(self._table.deletion_vectors()))
-        except self._library.exceptions.DeltaError:
-            return True  # one that cannot be read, or whose file is gone
 
     @cached_property
     def _table(self) -> Any:
@@ -160,19 +157,17 @@ class DeltaLakeTable(VersionedTable):
         except exceptions.TableNotFoundError as error:
             raise DataError(
                 f"there is no table of Delta Lake at {self.reference.table}: it has no _delta_log; plain files are "
-                f"named without `delta:` ({_short(error)})",
+                f"named without `delta:` ({short_text(error)})",
                 path=self.path,
             ) from error
         except FileNotFoundError as error:
-            raise DataError(
-                f"files of this version are gone, perhaps vacuumed away ({_short(error)}); read a newer version",
-                path=self.path,
-            ) from error
+            why = f"files of this version are gone, perhaps vacuumed away ({short_text(error)}); read a newer version"
+            raise DataError(why, path=self.path) from error
         except (exceptions.DeltaError, OSError, pa.ArrowException) as error:
             if _GONE.search(_DAMAGED.sub("", str(error))):
                 hint = "what it needs is gone, perhaps vacuumed away or cleaned out of the log; read a newer version"
-                raise DataError(f"{what}: {hint} ({_short(error)})", path=self.path) from error
-            raise DataError(f"{what} ({_short(error)})", path=self.path) from error
+                raise DataError(f"{what}: {hint} ({short_text(error)})", path=self.path) from error
+            raise DataError(f"{what} ({short_text(error)})", path=self.path) from error
 
 
 def _is_renamed(columns: Any) -> bool:
@@ -181,7 +176,3 @@ def _is_renamed(columns: Any) -> bool:
         physical = (columns.get("metadata") or {}).get("delta.columnMapping.physicalName", columns.get("name"))
         return physical != columns.get("name") or any(map(_is_renamed, columns.values()))
     return isinstance(columns, list) and any(map(_is_renamed, columns))
-
-
-def _short(error: Exception) -> str:
-    return " ".join(_COLORS.sub("", str(error)).split())[:300]

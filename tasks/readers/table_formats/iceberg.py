@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from configs.errors import DataError
-from tasks.readers.table_formats.tables import Version, VersionedTable, missing_package
+from tasks.readers.table_formats.tables import Version, VersionedTable, missing_package, short_text
 
 
 class IcebergTable(VersionedTable):
@@ -125,9 +125,8 @@ class IcebergTable(VersionedTable):
         except (exceptions.NoSuchTableError, exceptions.NoSuchNamespaceError) as error:
             raise DataError(f"the catalog {catalog} has no table {name}", path=self.path) from error
         except FileNotFoundError as error:
-            raise DataError(
-                f"files of this snapshot are gone ({_short(error)}); read a newer one", path=self.path
-            ) from error
+            why = f"files of this snapshot are gone ({short_text(error)}); read a newer one"
+            raise DataError(why, path=self.path) from error
         except (ValueError, NotImplementedError) as error:
             if "equality deletes" in str(error):
                 raise DataError(
@@ -137,14 +136,10 @@ class IcebergTable(VersionedTable):
                 ) from error
             if "URI" in str(error) or "catalog" in str(error).lower():
                 raise DataError(
-                    f"there is no catalog {catalog} in pyiceberg's configuration ({_short(error)}); describe it in "
+                    f"there is no catalog {catalog} in pyiceberg's configuration ({short_text(error)}); describe it in "
                     f"~/.pyiceberg.yaml, or by PYICEBERG_CATALOG__{catalog.upper()}__URI",
                     path=self.path,
                 ) from error
-            raise DataError(f"cannot be read ({_short(error)})", path=self.path) from error
+            raise DataError(f"cannot be read ({short_text(error)})", path=self.path) from error
         except Exception as error:  # pyiceberg lets errors of Avro, SQLAlchemy, JSON and Arrow through as they are
-            raise DataError(f"cannot be read ({type(error).__name__}: {_short(error)})", path=self.path) from error
-
-
-def _short(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
+            raise DataError(f"cannot be read ({type(error).__name__}: {short_text(error)})", path=self.path) from error

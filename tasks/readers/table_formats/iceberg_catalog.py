@@ -38,9 +38,8 @@ _CONFIGURED = {"s3": _S3, "s3a": _S3, "gs": (("gcs.oauth2.token",),), "abfs": _A
 def open_catalog(name: str, path: Path) -> Catalog:
     """Open a catalog of this machine's configuration; `path` is how messages call the table.
 
-    Raises:
-        DataError: a property, of the configuration or of the server's answer, that graphmill does not follow.
-        ValueError: there is no such catalog.
+    Raises DataError: a property, of the configuration or of the server's answer, that graphmill does not follow. Raises
+    ValueError: there is no such catalog.
     """
     _refuse_current_folder(path)
     conf: dict[str, Any] = dict(Config().get_catalog_config(name) or {})
@@ -138,10 +137,8 @@ def _check(properties: Mapping[str, Any], conf: Mapping[str, Any], path: Path, w
         if is_code or (_ACCESS.search(name.lower()) and not _HARMLESS.fullmatch(f"{name}={value}")):
             what = "code that would run" if is_code else "whom to ask or with which credentials"
             way_out = "" if is_code else f"; if it is right, write {name} into the catalog's configuration yourself"
-            raise DataError(
-                f"{who} {name}, which chooses {what}; nothing in data may choose that: remove the property{way_out}",
-                path=path,
-            )
+            why = f"{who} {name}, which chooses {what}; nothing in data may choose that: remove the property{way_out}"
+            raise DataError(why, path=path)
 
 
 def _refuse_current_folder(path: Path) -> None:

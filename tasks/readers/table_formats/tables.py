@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import abc
 import datetime
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from configs.values.versioned_tables import TableReference
 from tasks.readers.columns import check_columns, check_names, plain_batch
 
 BATCH_ROWS = 1 << 16
+_COLORS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,11 @@ class VersionedTable(abc.ABC):
         for batch in self.scan(list(columns) or there[:1]):
             yield plain_batch(batch, self.path, row)
             row += batch.num_rows
+
+
+def short_text(error: Exception) -> str:
+    """Return what a library says, on one line and without colors."""
+    return " ".join(_COLORS.sub("", str(error)).split())[:300]
 
 
 def missing_package(reference: TableReference, package: str, extra: str) -> DataError:

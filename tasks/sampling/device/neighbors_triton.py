@@ -1,9 +1,8 @@
 """Kernels of `neighbors.DeviceSampler`: what a layer takes, and local numbers. Not yet run on a GPU.
 
-They draw what `draws.draw_uniform` and `draws.draw_with_replacement` draw, and number nodes as `relabel` does, in the
-order of their first appearance, whatever the order in which programs run: an appearance has a place (seeds first, then
-the edges hop by hop), the least place of a node is found by atomic minima, and a scan counts the nodes that appear
-first at the places before.
+They draw what `draws.draw_uniform` draws, and number nodes as `relabel` does, in the order of their first appearance,
+whatever the order in which programs run: an appearance has a place (seeds first, then the edges hop by hop), the least
+place of a node is found by atomic minima, and a scan counts the nodes that appear first at the places before.
 
 Arrays have room for the largest batch, and `sizes` says how much of it is used: kernels run over all the room, and no
 size travels to the CPU. Edges are counted from the beginning of their hop; `first_place` is the place of its edge 0.
@@ -37,7 +36,7 @@ def begin(order, number, nodes, table, numbers, sizes, HEAD: tl.constexpr, BLOCK
 @triton.jit(do_not_specialize=["hop", "fanout", "room"])
 def count(  # type: ignore[no-untyped-def]
     indptr, nodes, sizes, degree, taken, hop, fanout: tl.int64, room: tl.int64,
-    REPLACES: tl.constexpr, COUNTS: tl.constexpr, BLOCK: tl.constexpr,
+    COUNTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Fill degree float32 (room,) and, with COUNTS, taken int64 (room,): in-degrees, and edges that the hop takes."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -47,11 +46,7 @@ def count(  # type: ignore[no-untyped-def]
     d = high - low
     tl.store(degree + i, d.to(tl.float32), mask=i < room)
     if COUNTS:
-        if REPLACES:
-            takes = tl.where(d > 0, fanout, 0)
-        else:
-            takes = tl.minimum(d, fanout)
-        tl.store(taken + i, takes, mask=i < room)
+        tl.store(taken + i, tl.minimum(d, fanout), mask=i < room)
 
 
 @triton.jit
@@ -70,12 +65,10 @@ def _floyd(d, fanout, state, ROWS: tl.constexpr, WIDTH: tl.constexpr):  # type: 
 
 @triton.jit(do_not_specialize=["hop", "fanout", "first_place"])
 def draw(  # type: ignore[no-untyped-def]
-    indptr, indices, nodes, order, number, sizes, bounds, ids, positions, table,
-    hop, fanout: tl.int64, first_place: tl.int64,
-    REPLACES: tl.constexpr, SCANS: tl.constexpr, KEEPS: tl.constexpr, MARKS: tl.constexpr,
-    ROWS: tl.constexpr, WIDTH: tl.constexpr,
+    indptr, indices, nodes, order, number, sizes, bounds, ids, table, hop, fanout: tl.int64, first_place: tl.int64,
+    SCANS: tl.constexpr, MARKS: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """Take edges of some destinations: their sources into `ids`, and with KEEPS their CSC positions.
+    """Take edges of some destinations: their sources into `ids`.
 
     `bounds`: the running sum of what they take. With MARKS the sources' places go into the table. With SCANS there may
     be destinations that `draws.selection` draws for.
@@ -90,39 +83,28 @@ def draw(  # type: ignore[no-untyped-def]
     state = stream(key, v)
     columns = tl.arange(0, WIDTH)[None, :]
     by_scan = tl.zeros([ROWS], tl.int1)
-    if REPLACES:
-        chosen = below(state[:, None] + (columns + 1).to(tl.uint64) * STEP, d[:, None])
-        takes = (d[:, None] > 0) & (columns < fanout)
-    else:
-        if SCANS:
-            by_scan = (d > fanout) & (fanout * fanout > 16 * d)
-        drawn = _floyd(tl.maximum(d, fanout), fanout, state, ROWS, WIDTH)
-        chosen = tl.where((d > fanout)[:, None], drawn, columns.to(tl.int64))
-        takes = (columns < tl.minimum(d, fanout)[:, None]) & (by_scan == 0)[:, None]
-    _take(
-        indices, ids, positions, table, low[:, None] + chosen, at[:, None] + columns, batch, first_place, takes,
-        KEEPS, MARKS,
-    )  # fmt: skip
+    if SCANS:
+        by_scan = (d > fanout) & (fanout * fanout > 16 * d)
+    drawn = _floyd(tl.maximum(d, fanout), fanout, state, ROWS, WIDTH)
+    chosen = tl.where((d > fanout)[:, None], drawn, columns.to(tl.int64))
+    takes = (columns < tl.minimum(d, fanout)[:, None]) & (by_scan == 0)[:, None]
+    _take(indices, ids, table, low[:, None] + chosen, at[:, None] + columns, batch, first_place, takes, MARKS)
     if SCANS:
         left, j = tl.where(by_scan, fanout, 0), 0
         while tl.max(left, 0) > 0:
             state += STEP
             takes_j = by_scan & (j < d) & (below(state, tl.maximum(d - j, 1)) < left)
             place = at + fanout - left
-            _take(indices, ids, positions, table, low + j, place, batch, first_place, takes_j, KEEPS, MARKS)
+            _take(indices, ids, table, low + j, place, batch, first_place, takes_j, MARKS)
             left -= takes_j.to(tl.int64)
             j += 1
 
 
 @triton.jit
-def _take(  # type: ignore[no-untyped-def]
-    indices, ids, positions, table, edge, place, batch, first_place, takes, KEEPS: tl.constexpr, MARKS: tl.constexpr
-):
+def _take(indices, ids, table, edge, place, batch, first_place, takes, MARKS: tl.constexpr):  # type: ignore[no-untyped-def]
     """Write edges, given by CSC positions, to places in their hop, and mark their sources."""
     u = tl.load(indices + edge, mask=takes, other=0)
     tl.store(ids + place, u, mask=takes)
-    if KEEPS:
-        tl.store(positions + place, edge, mask=takes)
     if MARKS:
         tl.atomic_min(table + u.to(tl.int64), (batch << 32) | (first_place + place), mask=takes, sem="relaxed")
 

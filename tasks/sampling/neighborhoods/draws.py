@@ -1,4 +1,4 @@
-"""Which in-edges a layer takes: uniformly without or with replacement, or all; and what every method shares.
+"""Which in-edges a layer takes: all, or some of them, each set equally likely.
 
 A kernel writes, for num_dst destinations, `counts` int64 (num_dst + 1,), the running sum of edges taken; `degree`
 float32 (num_dst,), in-degrees in the whole graph; and `positions` int64, the CSC position of each edge taken. What is
@@ -145,31 +145,9 @@ def draw_uniform(indptr, first, nodes, fanout, key, counts, degree, positions): 
 
 
 @njit(cache=True, nogil=True)
-def draw_with_replacement(indptr, first, nodes, fanout, key, counts, degree, positions):  # type: ignore[no-untyped-def]
-    """Take `fanout` in-edges of each node that has any, each draw from all of them."""
-    w = 0
-    counts[0] = 0
-    for i in range(len(nodes)):
-        if i + AHEAD < len(nodes):
-            prefetch_item(indptr, np.int64(nodes[i + AHEAD]) - first)
-        v = nodes[i]
-        low = indptr[v - first]
-        d = indptr[v - first + 1] - low
-        degree[i] = d
-        if d > 0:
-            state = stream(key, v)
-            for _ in range(fanout):
-                state += STEP
-                positions[w] = low + below(state, d)
-                w += 1
-        counts[i + 1] = w
-
-
-@njit(cache=True, nogil=True)
-def inverse_chances(counts, degree, fanout, weight):  # type: ignore[no-untyped-def]
-    """Fill weight float32 (E,) with 1 / pi: in-degree over the edges taken, or expected to be if fanout >= 0."""
+def inverse_chances(counts, degree, weight):  # type: ignore[no-untyped-def]
+    """Fill weight float32 (E,) with 1 / pi: in-degree over the edges taken."""
     for i in range(len(degree)):
-        taken = counts[i + 1] - counts[i]
-        inverse = max(1.0, degree[i] / fanout) if fanout >= 0 else degree[i] / max(1, taken)
+        inverse = degree[i] / max(1, counts[i + 1] - counts[i])
         for e in range(counts[i], counts[i + 1]):
             weight[e] = inverse

@@ -22,7 +22,6 @@ STEP = np.uint64(0xA0761D6478BD642F)
 """From one draw of a stream to the next: state + STEP."""
 SECOND_MULTIPLIER = np.uint64(0xE7037ED1A0B428DB)
 _instruction: Callable[[Callable[..., Any]], Callable[..., Any]] = intrinsic  # callers do not pass `typing`
-_TWO_TO_MINUS_64 = 1.0 / 18446744073709551616.0
 _WIDE, _LONG = ir.IntType(128), ir.IntType(64)
 
 
@@ -74,13 +73,6 @@ def below_and_fraction(state, limit):  # type: ignore[no-untyped-def]
     """
     random = output(state)
     return np.int64(_multiply_high(random, np.uint64(limit))), random * np.uint64(limit)
-
-
-@njit(inline="always")
-def below_and_rest(state, limit):  # type: ignore[no-untyped-def]
-    """Return the same with the fractional part as a float64 in [0, 1)."""
-    whole, fraction = below_and_fraction(state, limit)
-    return whole, np.float64(fraction) * _TWO_TO_MINUS_64
 
 
 @njit(inline="always")

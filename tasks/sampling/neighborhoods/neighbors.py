@@ -13,7 +13,7 @@ from numba import njit
 from models.kernels.memory import recycled
 from tasks.counter_random import bits, permute
 from tasks.sampling.neighborhoods.exclusion import hash_pairs, leave_out, lower_degrees
-from tasks.sampling.neighborhoods.in_edges import Array, InEdges, Method, Sample
+from tasks.sampling.neighborhoods.in_edges import Array, InEdges, Sample
 from tasks.sampling.neighborhoods.relabel import Numbering
 
 
@@ -37,7 +37,7 @@ def derive_key(*parts: int) -> int:
 class NeighborSampler:
     """Samples blocks of edges around seeds; several threads may share one.
 
-    Memory: 4 bytes a node of the graph for each thread that samples at the same time, and with weights 4 more for all.
+    Memory: 4 bytes a node of the graph for each thread that samples at the same time.
     """
 
     def __init__(
@@ -46,8 +46,6 @@ class NeighborSampler:
         indices: Array,
         fanouts: tuple[int, ...],
         *,
-        method: Method = "uniform",
-        edge_weight: Array | None = None,
         inverse_chances: bool = False,
         positions: bool = True,
     ) -> None:
@@ -57,19 +55,12 @@ class NeighborSampler:
             indptr: int64 (N + 1,), in-edges of each node (CSC).
             indices: int32 or int64 (E,), their sources.
             fanouts: neighbours a layer, from the seeds outwards; -1: all.
-            method: `uniform` and `weighted` (in proportion to `edge_weight`) draw without replacement, `replace` with;
-                `labor` draws as many in expectation, and the same ones for different destinations.
-            edge_weight: float (E,), where `method` is weighted.
             inverse_chances: whether to fill `Sample.weight`, for models that multiply messages by the edges' weights.
-                (LABOR fills it for all, as its count of edges is random.) With `weighted` it undoes the preference for
-                heavy edges, which other models mean to have.
             positions: whether samples tell the CSC positions of their edges.
-
-        Raises DataError: an edge's weight is negative or no number.
         """
         self.fanouts = fanouts
         self.positions = positions
-        self.edges = InEdges(indptr, indices, method=method, edge_weight=edge_weight, inverse_chances=inverse_chances)
+        self.edges = InEdges(indptr, indices, inverse_chances=inverse_chances)
         self._idle: list[Numbering] = []
 
     def number(self, ids: Array) -> tuple[Array, Array]:

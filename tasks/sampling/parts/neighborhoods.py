@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from models.block import Block, Inputs
-from tasks.sampling.neighborhoods.in_edges import Method, Seeds
+from tasks.sampling.neighborhoods.in_edges import Seeds
 from tasks.sampling.parts.exchange import Array
 from tasks.sampling.parts.features import PartFeatures, make_block
 from tasks.sampling.parts.graph import CACHE_SHARE, PartGraph
@@ -24,7 +24,6 @@ class PartNeighborhoods:
         features: FeatureSource,
         fanouts: tuple[int, ...],
         *,
-        sampler: Method = "uniform",
         fused: bool = False,
     ) -> None:
         """Open a machine's part for a model of as many layers as there are `fanouts`, from the seeds outwards.
@@ -36,7 +35,6 @@ class PartNeighborhoods:
         self.sampler = PartSampler(
             graph,
             fanouts,
-            method=sampler,
             inverse_chances=features.edge_weight is not None,
             columns=self.features.edge_columns(),
         )

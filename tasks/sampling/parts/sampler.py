@@ -18,13 +18,11 @@ from tasks.arrays import offsets
 from tasks.key_table import FREE
 from tasks.sampling.neighborhoods import draws
 from tasks.sampling.neighborhoods.exclusion import hash_pairs, leave_out
-from tasks.sampling.neighborhoods.in_edges import Array, InEdges, Method, Sample, Seeds
+from tasks.sampling.neighborhoods.in_edges import Array, InEdges, Sample, Seeds
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.parts.kernels import add_up, as_rows, count_owners, deal_out, merge_edges, take_either
 from tasks.sampling.parts.lookup import count_edges
-
-_WEIGHT = "1 / pi"
 
 
 @dataclass
@@ -70,7 +68,6 @@ class PartSampler:
         graph: PartGraph,
         fanouts: tuple[int, ...],
         *,
-        method: Method = "uniform",
         inverse_chances: bool = False,
         columns: Mapping[str, Array] | None = None,
     ) -> None:
@@ -78,21 +75,13 @@ class PartSampler:
 
         Args:
             graph: the part.
-            fanouts, method, inverse_chances: as of `NeighborSampler`.
+            fanouts, inverse_chances: as of `NeighborSampler`.
             columns: what edges carry, by name: (E, ...) of the in-edges of this part.
-
-        Raises DataError: an edge's weight is negative or no number.
         """
         self.graph, self.fanouts = graph, fanouts
         self.columns = dict(columns or {})
-        self.edges = InEdges(
-            graph["csc_indptr"],
-            graph["csc_indices"],
-            first=graph.first,
-            method=method,
-            edge_weight=graph["edge_weight"] if method == "weighted" else None,
-            inverse_chances=inverse_chances,
-        )
+        self.inverse_chances = inverse_chances
+        self.edges = InEdges(graph["csc_indptr"], graph["csc_indices"], first=graph.first)
 
     def number(self, ids: Array) -> tuple[Array, Array]:
         """Do what `NeighborSampler.number` does."""
@@ -180,7 +169,7 @@ class PartSampler:
         wait()
         told = self._exchange_answers(self._answer(questions, heads_in, fanout), back, out)
         told_indptr = offsets(told.told[:, 0])
-        return [self._merge(*pair, told, told_indptr, fanout) for pair in zip(places, drawn, strict=True)]
+        return [self._merge(*pair, told, told_indptr) for pair in zip(places, drawn, strict=True)]
 
     def _answer(self, questions: Array, heads: Array, fanout: int) -> list[_Answer]:
         """Draw for other ranks; heads int64 (world_size, batches, 2): nodes asked for, and their batch's key."""
@@ -196,8 +185,8 @@ class PartSampler:
                     np.concatenate([_count_and_degree(sample) for sample in samples]),
                     np.concatenate([sample.indices for sample in samples]),
                     {
-                        name: np.concatenate([self._column(name, sample) for sample in samples])
-                        for name in self._carried()
+                        name: np.concatenate([column[sample.positions] for sample in samples])
+                        for name, column in self.columns.items()
                     },
                 )
             )
@@ -212,41 +201,29 @@ class PartSampler:
         ids = exchange.send(np.concatenate([answer.ids for answer in answers]), edges_out, edges_in)
         columns = {
             name: exchange.send(np.concatenate([answer.columns[name] for answer in answers]), edges_out, edges_in)
-            for name in self._carried()
+            for name in self.columns
         }
         return _Answer(told, ids, columns)
 
-    def _merge(self, place: Array, drawn: Sample, told: _Answer, told_indptr: Array, fanout: int) -> PartSample:
+    def _merge(self, place: Array, drawn: Sample, told: _Answer, told_indptr: Array) -> PartSample:
         """Join what was drawn here and what other ranks drew for a batch."""
         indptr, degree = recycled(len(place) + 1, np.int64), recycled(len(place), np.float32)
         add_up(place, drawn.indptr, told.told, indptr)
         total = int(indptr[-1])
         ids = recycled(total, drawn.indices.dtype)
-        carried = self._carried()
-        edges = recycled(total, np.int64) if carried else None
-        order = np.arange(len(drawn.indices)) if carried else None
+        edges = recycled(total, np.int64) if self.columns else None
+        order = np.arange(len(drawn.indices)) if self.columns else None
         of_drawn = (drawn.indptr, drawn.degree, drawn.indices, order)
         merge_edges(place, *of_drawn, told.told, told_indptr, told.ids, indptr, degree, ids, edges)
-        columns = {name: _either(self._column(name, drawn), told.columns[name], edges) for name in carried}
-        weight = columns.pop(_WEIGHT, None)
-        if self.edges.fills_weight and weight is None:
+        columns = {
+            name: _either(np.asarray(column[drawn.positions]), told.columns[name], edges)
+            for name, column in self.columns.items()
+        }
+        weight = None
+        if self.inverse_chances:
             weight = recycled(total, np.float32)
-            labor = self.edges.method == "labor" and fanout >= 0
-            draws.inverse_chances(indptr, degree, fanout if labor else -1, weight)
+            draws.inverse_chances(indptr, degree, weight)
         return PartSample(indptr, ids, None, degree, weight, columns)
-
-    def _carried(self) -> list[str]:
-        """Names of what travels with edges."""
-        chances = self.edges.inverse_chances and self.edges.method == "weighted"
-        return [*self.columns, *([_WEIGHT] if chances else [])]
-
-    def _column(self, name: str, sample: Sample) -> Array:
-        """Return what a sample's edges carry, by name."""
-        if name == _WEIGHT:
-            assert sample.weight is not None
-            return sample.weight
-        assert sample.positions is not None
-        return np.asarray(self.columns[name][sample.positions])
 
 
 def _leave_out(layer: PartSample, banned: Array, lowered: Array) -> None:

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from tasks.arrays import Array, blocks
 from tasks.sampling.relational.columns import gather_columns
-from tasks.storage.array_names import array_of_type
-from tasks.storage.graph_store import GraphStore
+from tasks.storage.graph_store import GraphStore, array_of_type
 
 _CHUNK = 1 << 20
 

@@ -40,8 +40,6 @@ class FeatureSource:
     """Where there are several types, and the model tells them apart."""
     label: Array | None = None
     """Labels of the training nodes, where the model reads labels (`label_reuse`)."""
-    guess: Array | None = None
-    """float32 (N, C): probabilities of classes that the model itself predicted (`label_iterations`)."""
     dtype: torch.dtype = torch.float32
     """What numeric features of nodes become: float32 or bfloat16."""
     rows: Rows = "stored"
@@ -108,8 +106,7 @@ class FeatureSource:
         feat = None if self.table is None else gather_rows(self.table, nodes, self.dtype)
         label = None if self.label is None else torch.from_numpy(self.label[nodes])
         codes, node_type = (take_rows(table, nodes, np.int64) for table in (self.feat_cat, self.node_type))
-        guess = take_rows(self.guess, nodes, np.float32)
-        return Inputs(node_id_tensor(nodes), feat, codes, label, node_type, guess, count_types(node_type))
+        return Inputs(node_id_tensor(nodes), feat, codes, label, node_type, count_types(node_type))
 
     def inputs_and_mean(self, nodes: Array, indptr: Array, ids: Array) -> tuple[Inputs, Tensor]:
         """Return the inputs of destinations, integer (n,), and the mean (n, D) of their sources' numeric features.
@@ -194,23 +191,8 @@ def make_blocks(layers: list[Sample], features: FeatureSource) -> list[Block]:
 
 def mean_block(layer: Sample, mean: Tensor) -> Block:
     """Return the block of a layer whose mean is known, (num_dst, D): its sources are its destinations."""
-    # LABOR's weights are equal for all edges into a node: the mean needs none, and a sum is the mean times their sum.
-    degree = layer.degree if layer.weight is None else _weight_sums(layer.indptr, layer.weight)
-    return Block(
-        torch.from_numpy(layer.indptr),
-        torch.empty(0, dtype=torch.int32),
-        len(degree),
-        degree=torch.from_numpy(degree),
-        mean=mean,
-    )
-
-
-def _weight_sums(indptr: Array, weight: Array) -> Array:
-    """Return the sum of each destination's weights (E,), which are alike within it: float32 (num_dst,)."""
-    if not len(weight):
-        return np.zeros(len(indptr) - 1, np.float32)
-    first = weight[np.minimum(indptr[:-1], len(weight) - 1)]
-    return (np.diff(indptr) * first).astype(np.float32)
+    indptr, degree = torch.from_numpy(layer.indptr), torch.from_numpy(layer.degree)
+    return Block(indptr, torch.empty(0, dtype=torch.int32), len(degree), degree=degree, mean=mean)
 
 
 def whole_graph(store: GraphStore, features: FeatureSource) -> tuple[Block, Inputs]:

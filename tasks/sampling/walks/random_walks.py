@@ -15,7 +15,7 @@ from numba import njit
 from tasks.arrays import Array
 from tasks.sampling.neighborhoods.lookup import frozen
 from tasks.sampling.walks.alias import alias_table
-from tasks.sampling.walks.biased_loops import coin_limits, fill_biased_walks, signatures
+from tasks.sampling.walks.biased_loops import coin_limits, fill_biased_walks
 from tasks.sampling.walks.loops import fill_edges, fill_walks
 from tasks.sampling.walks.steps import WeightedSteps
 
@@ -40,8 +40,6 @@ class Walks:
         q: float = 1.0,
     ) -> None:
         """Prepare the draws: 4 bytes a node for starts by round, 8 by degree; for weights as `WeightedSteps`.
-
-        Where p or q is not 1, 8 bytes a node more: the nodes' signatures (`biased_loops`).
 
         Args:
             indptr: int64 (N + 1,): out-edges of v are indptr[v] to indptr[v + 1].
@@ -71,15 +69,6 @@ class Walks:
         is_first_order = p == q == 1
         self.back = None if is_first_order else 1.0 / p
         self.out = None if is_first_order else 1.0 / q
-        self.signatures = None if is_first_order else signatures(self.indptr, self.indices)
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of all that draws read on a device, where signatures would save nothing."""
-        steps = self.steps
-        weights = [] if steps is None else [steps.weight, steps.largest, steps.first, steps.tables]
-        table = [] if self.table is None else [self.table]
-        return sum(array.nbytes for array in (self.indptr, self.indices, self.starts, *table, *weights))
 
     def fill(self, first: int, tokens: Array) -> None:
         """Write walks number first, first + 1, ... into tokens (walks, length), of the dtype of `indices`.
@@ -90,7 +79,7 @@ class Walks:
             self._call(fill_walks, self.key, first, tokens)
         else:
             limits = coin_limits(self.back, self.out)
-            self._call(fill_biased_walks, self.signatures, limits, self.back, self.out, self.key, first, tokens)
+            self._call(fill_biased_walks, limits, self.back, self.out, self.key, first, tokens)
 
     def fill_edges(self, first: int, sources: Array, targets: Array) -> None:
         """Write random edges number first, first + 1, ...: sources and targets (n,); needs `by_degree`."""

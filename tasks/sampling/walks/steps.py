@@ -8,6 +8,7 @@ graphs take 12 bytes a node.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,6 @@ from numba import njit
 
 from tasks.arrays import Array
 from tasks.sampling.neighborhoods.fast_random import STEP, below, below_and_fraction, unit
-from tasks.sampling.neighborhoods.weighted import largest_weights
 from tasks.sampling.walks.alias import MOST_ITEMS, chosen, fill_alias
 
 _MOST_DRAWS = 4
@@ -44,12 +44,25 @@ class WeightedSteps:
         """
         num_nodes = len(indptr) - 1
         largest, first = np.empty(num_nodes, np.float32), np.empty(num_nodes, np.int64)
-        if not largest_weights(indptr, weight, largest):
+        if not _largest_weights(indptr, weight, largest):
             raise ValueError("edge weights must be finite and none below 0")
         entries, most = _count_tables(indptr, weight, largest, first)
         tables = np.empty(entries, np.uint64)
         _fill_tables(indptr, weight, first, tables, np.empty(most), np.empty(most, np.int64))
         return cls(weight, largest, first, tables)
+
+
+@njit(cache=True, nogil=True)
+def _largest_weights(indptr, weight, largest):  # type: ignore[no-untyped-def]
+    """Fill largest float32 (N,) with each node's largest weight, 0 without edges; return whether all are fit."""
+    fit = True
+    for v in range(len(largest)):
+        most = np.float32(0)
+        for e in range(indptr[v], indptr[v + 1]):
+            fit &= 0 <= weight[e] < math.inf
+            most = max(most, weight[e])
+        largest[v] = most
+    return fit
 
 
 @njit(cache=True, nogil=True)

@@ -85,10 +85,8 @@ class SourceDigests:
     def describe(self, sources: Mapping[str, Files]) -> dict[str, dict[str, Any]]:
         """Return what identifies each group of files: `files`, `bytes`, and `sha256` over names and contents.
 
-        Where the files lie has no part in it. Files of all groups are read side by side.
-
-        Raises:
-            DataError: one cannot be read, or is no regular file.
+        Where the files lie has no part in it. Files of all groups are read side by side. Raises DataError: one cannot
+        be read, or is no regular file.
         """
         paths = list(dict.fromkeys(path for files in sources.values() for _, path in files))
         found = dict(zip(paths, self._look_up(paths), strict=True))
@@ -104,8 +102,11 @@ class SourceDigests:
         """Return digest and size of each file."""
         identities = [Identity.of(check_file(path)) for path in paths]
         memory = _Memory(self.home)
-        known = memory.read() if paths else {}
-        digests = [_remembered(known, identity) for identity in identities]
+        remembered = memory.read() if paths else {}
+        digests: list[str | None] = []
+        for identity in identities:
+            entry = remembered.get(identity.place)
+            digests.append(str(entry[-1]) if entry is not None and entry[:-1] == list(identity[2:]) else None)
         missing = [row for row, digest in enumerate(digests) if digest is None]
         if missing:
             total = sum(identities[row].size for row in missing)
@@ -165,11 +166,6 @@ class _Reader:
             raise refusal(path, error) from error
         lasting = before == after and after.changed_ns < started - _SETTLED_NS and not self.stop.is_set()
         return _Read(digest.hexdigest(), after, lasting)
-
-
-def _remembered(known: dict[str, Any], identity: Identity) -> str | None:
-    entry = known.get(identity.place)
-    return str(entry[-1]) if entry is not None and entry[:-1] == list(identity[2:]) else None
 
 
 class _Memory:

@@ -50,11 +50,6 @@ class HostEmbedding(nn.Module):
         # Neither a parameter nor a buffer: it must not follow the model to its device, nor into DDP.
         self.weight = weight
 
-    @property
-    def num_weights(self) -> int:
-        """Numbers in the table."""
-        return self.num_embeddings * self.embedding_dim
-
     def forward(self, node_ids: Tensor) -> Tensor:
         """Look rows up."""
         return self.look_up(node_ids.cpu()).to(node_ids.device)
@@ -156,14 +151,6 @@ class SparseEmbedding(HostEmbedding):
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Any) -> None:
         """Only `restore` brings the table back: every rank loads the rest, one this."""
         assert f"{prefix}weight" not in state_dict
-
-
-def build_around_table(config: Any, facts: GraphFacts, state: dict[str, Tensor]) -> GraphModel:
-    """Return the model with the weights of `state` and its table, which stays where it is in memory or in the file."""
-    state = dict(state)
-    model = set_around_table(config, facts, state.pop(TABLE))
-    model.load_state_dict(state)
-    return model
 
 
 def set_around_table(config: Any, facts: GraphFacts, table: Tensor) -> GraphModel:

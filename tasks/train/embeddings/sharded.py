@@ -6,6 +6,7 @@ same way. What is learnt is what `SparseEmbedding` learns: gradients of a row ar
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from tasks.sampling.parts.ranges import Ranges
 from tasks.train.embeddings.configs import SparseConfig
 from tasks.train.embeddings.host_tables import SPREAD_ROWS, TABLE, SparseEmbedding, coalesce, draw_rows
 from tasks.train.strategies.base import Ranks
+
+_GATHERED_ROWS = 1 << 16
 
 
 class ShardedEmbedding(SparseEmbedding):
@@ -74,10 +77,26 @@ class ShardedEmbedding(SparseEmbedding):
         for name, own in {TABLE: self.weight, **self.tensors()}.items():
             self._take(own, None if tables is None else tables[name])
 
-    def restore_own(self, tables: dict[str, Tensor]) -> None:
-        """Take over this rank's rows of every table (see `shards.read_shards`)."""
-        for name, own in {"weight": self.weight, **self.tensors()}.items():
-            own.copy_(tables[name])
+    def gathered(self, tables: dict[str, Tensor], scratch: Path, *, writes: bool) -> dict[str, Tensor]:
+        """Bring all ranks' rows of tables (own rows, ...) together on the ranks that write; all ranks together.
+
+        They lie in mapped files in `scratch`, which go with the last look at them. Others get no table.
+        """
+        exchange, bounds, whole = self.ranges.exchange, self.ranges.bounds, {}
+        for name, rows in tables.items():
+            flat = rows.reshape(len(rows), rows.shape[1:].numel()).numpy()
+            out = scratch_array(scratch, int(bounds[-1]), flat.shape[1]) if writes else None
+            for first in range(0, exchange.largest(len(flat)), _GATHERED_ROWS):
+                pieces, start = exchange.gather(np.ascontiguousarray(flat[first : first + _GATHERED_ROWS])), 0
+                if out is None:
+                    continue
+                for low, end in zip(bounds[:-1] + first, bounds[1:], strict=True):
+                    count = max(0, min(_GATHERED_ROWS, int(end - low)))
+                    out[low : low + count] = pieces[start : start + count]
+                    start += count
+            if out is not None:
+                whole[name] = torch.from_numpy(out).reshape(len(out), *rows.shape[1:])
+        return whole
 
     def begin_with(self, table: Tensor | None) -> None:
         """Take over this rank's rows of the table that rank 0 gives; all ranks together."""
@@ -102,4 +121,4 @@ class ShardedEmbedding(SparseEmbedding):
                 own[low - first : high - first] = piece[low - start : high - start]
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        """Nothing: the rows are written by the ranks that hold them."""
+        """Nothing: `gathered` brings the rows of all ranks together."""

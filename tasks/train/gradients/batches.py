@@ -76,14 +76,12 @@ class Batches:
         return next(self._rest)
 
     def _make(self, numbers: Sequence[int]) -> Iterator[StepBatch]:
-        if self._own:
-            return map(self.strategy.finish, map(self._of_epoch, numbers))
-        return map(self.strategy.finish, self.loader.batches([self.request(number) for number in numbers]))
-
-    def _of_epoch(self, number: int) -> StepBatch:
-        """Return a batch that the loader itself lays out."""
-        epoch, step, places = self._place(number)
-        return self.loader.epoch_batch(epoch, int(places[0]), self._key(epoch, step, _SAMPLE))
+        if not self._own:
+            return map(self.strategy.finish, self.loader.batches([self.request(number) for number in numbers]))
+        return (
+            self.strategy.finish(self.loader.epoch_batch(epoch, int(places[0]), self._key(epoch, step, _SAMPLE)))
+            for epoch, step, places in map(self._place, numbers)
+        )
 
     def request(self, number: int) -> tuple[NDArray[np.int64], int]:
         """Return what `Loader.batch` is given for batch `number`: positions among the seeds, and the key."""
@@ -114,12 +112,9 @@ class Meter:
         self.progress, self.learning_rate = progress, learning_rate
         self.loss = math.nan
         """Of the last batch that was read."""
-        self.counted_edges: Tensor | None = None
-        """int64 (1,): edges of all batches so far, where a GPU counts them; those given to `add` come on top."""
-        self._edges_read = 0
         self._unread: list[tuple[Tensor, int]] = []
 
-    def add(self, loss: Tensor, num_seeds: int, num_edges: int = 0) -> None:
+    def add(self, loss: Tensor, num_seeds: int, num_edges: int) -> None:
         """Count a batch and its mean loss."""
         totals = self.progress.epoch_totals
         totals[1] += num_seeds
@@ -143,7 +138,3 @@ class Meter:
             self.loss = value
             self.progress.epoch_totals[0] += value * num_seeds
         self._unread.clear()
-        if self.counted_edges is not None:
-            edges = int(self.counted_edges)
-            self.progress.epoch_totals[2] += edges - self._edges_read
-            self._edges_read = edges

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from configs.errors import RecipeError
 from configs.registry import EMBEDDINGS, LOADERS, STRATEGIES
@@ -17,15 +18,17 @@ from tasks.processes.device import wait_for
 from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.rows.features import FeatureSource
 from tasks.storage.graph_store import GraphStore
+from tasks.train.embeddings.host_tables import TABLE
 from tasks.train.embeddings.later_rows import clear_later_rows
+from tasks.train.embeddings.sharded import ShardedEmbedding
 from tasks.train.gradients.batches import Batches, Meter
 from tasks.train.gradients.optimizers import describe_rate
 from tasks.train.gradients.pipeline import Pipeline, pipeline_sizes
 from tasks.train.gradients.precision import feature_dtype, set_determinism, set_kernels, step_products
-from tasks.train.gradients.saving import ModelFiles
 from tasks.train.gradients.sizes import refuse_excess
 from tasks.train.gradients.steps import Optimization, count_labels
-from tasks.train.job import GnnJob
+from tasks.train.job import BEST, GnnJob
+from tasks.train.labels.predicted import with_predicted_labels
 from tasks.train.labels.scale import training_facts
 from tasks.train.loaders.base import Loader, TrainingData
 from tasks.train.loaders.config_base import resolve_loader
@@ -34,9 +37,6 @@ from tasks.train.run import Engine, RoundTotals
 from tasks.train.state import checkpoint
 from tasks.train.state.validation import PartValidation, Validation
 from tasks.train.strategies.base import Ranks, Strategy
-
-if TYPE_CHECKING:
-    from tasks.train.gradients.whole_step import WholeStep
 
 _RECORDS_AN_EPOCH = 20
 
@@ -54,7 +54,10 @@ class GradientEngine(Engine):
         store = GraphStore.open(job.graph)
         strategy: Strategy = STRATEGIES.create(self.config.strategy, ranks)
         self._makes_together = strategy.makes_together
-        labelled = self._labelled(store)
+        labelled = store
+        if job.teacher is not None:
+            assert self.config.self_training is not None
+            labelled = with_predicted_labels(store, job.teacher, self.config.self_training.min_probability)
         graph = strategy.open(labelled)
         torch.manual_seed(job.seed)
         if strategy.makes_together:
@@ -90,7 +93,7 @@ class GradientEngine(Engine):
             self.batches.rehearse()
         # Whether a step's batches may count unequally; all ranks must agree, since they sum over ranks then.
         self._weighs = ranks.world_size > 1 and sum_over_ranks([float(not loader.has_equal_batches())])[0] > 0
-        # Divisor that keeps shares near one, and float16's gradients in range; the same on all ranks.
+        # Divisor that keeps shares near one; the same on all ranks.
         self._usual_labels = from_main(max(1.0, loader.num_seeds / self.batches.batches_per_round))
         self.epochs_per_round = strategy.epochs_per_round
         self.steps_a_round = -(-self.batches.batches_per_round // self.config.accumulate_steps)
@@ -101,30 +104,14 @@ class GradientEngine(Engine):
         self.optimization = Optimization(
             self.config, self.model, wrapped, task_type, ranks, total_steps, job.class_weights
         )
-        self.files = ModelFiles(job, self.model, self.optimization, ranks, strategy.ranges, writes=self.journal.writes)
         if self.last is not None:
-            self.files.restore(self.last_path, self.last, self.last_tables)
+            self._restore(self.last)
             self.last = self.last_tables = None
         self.meter = Meter(self.progress, self.config.learning_rate)
-        self.whole: WholeStep | None = None
-        if self.config.cuda_graph:
-            from tasks.train.gradients.whole_step import WholeStep
-
-            self.whole = WholeStep(self.model, loader, self.optimization)
-            self.meter.counted_edges = self.whole.edges
         rate = describe_rate(self.config, ranks.world_size, total_steps)
         if ranks.is_main:
             print(rate)
         self.journal.write_progress(rate, force=True)
-
-    def _labelled(self, store: GraphStore) -> GraphStore:
-        """Return the graph with the labels that are learnt from, a teacher's predictions among them."""
-        if self.job.teacher is None:
-            return store
-        from tasks.train.labels.predicted import with_predicted_labels
-
-        assert self.config.self_training is not None
-        return with_predicted_labels(store, self.job.teacher, self.config.self_training.min_probability)
 
     def _make_validation(self, store: GraphStore, graph: GraphStore, strategy: Strategy) -> Validation:
         """Return what measures the validation split. Raises RecipeError: a model that parts cannot compute."""
@@ -165,10 +152,7 @@ class GradientEngine(Engine):
         """Take a step; some times a round, always after the same steps, record this rank's loss of its last batch."""
         progress, rate = self.progress, self.optimization.rate
         with step_products(self.config):
-            if self.whole is None:
-                self._step()
-            else:
-                self._whole_step(self.whole)
+            self._step()
         progress.count_step(0.0, 0)  # the meter counts the batches
         every = max(1, self.steps_a_round // _RECORDS_AN_EPOCH)
         is_recorded = self.steps_a_round > 1 and progress.step_in_epoch % every == 0
@@ -197,13 +181,6 @@ class GradientEngine(Engine):
         divisor = sum_over_ranks([shares])[0] / self.ranks.world_size if weighs else 1.0
         self.optimization.step(self.progress.step + 1, divisor)
 
-    def _whole_step(self, whole: WholeStep) -> None:
-        """Take a step of one batch, which the GPU makes and learns from at once."""
-        number = self._next_batch()
-        positions, key = self.batches.request(number)
-        self.meter.add(whole.take(positions, key, self.batches.dropout_key(number)), len(positions))
-        self.optimization.scheduler.step()
-
     def epochs_done(self) -> int:
         """Count a round's epochs."""
         return self.progress.epoch + self.epochs_per_round
@@ -221,25 +198,53 @@ class GradientEngine(Engine):
         """Measure the model as it is."""
         metrics = self.validation.measure(self.model)
         self.model.train()
-        return metrics, self.validation.score(metrics)
+        return metrics, self.validation.evaluator.score(metrics)
 
     def judge(self, *, is_best: bool) -> None:
         """Write the best model."""
-        if is_best:
-            self.files.save_best(self.progress)
+        if not is_best:
+            return
+        embedding = self.optimization.embedding
+        tables = {} if embedding is None else self._whole({TABLE: embedding.weight})
+        if self.journal.writes:
+            state = checkpoint.best_state(self.model, self.job.digest, self.progress.epoch, self.progress.best_metric)
+            state["model"] = {**state["model"], **tables}
+            checkpoint.save_atomic(state, self.job.work / BEST)
 
     def state(self) -> dict[str, Any]:
         """Return the model and all that optimizes it."""
         self.meter.read()
-        return self.files.last_state()
+        state = {
+            "model": self.model.state_dict(),
+            "label_scale": self.model.label_units,
+            **self.optimization.state_dict(),
+        }
+        embedding = self.optimization.embedding
+        if embedding is not None:
+            tables = self._whole({TABLE: embedding.weight, **embedding.tensors()})
+            state["model"] = {**state["model"], TABLE: tables.pop(TABLE, None)}
+            state["embedding"] = tables
+        return state
 
-    def saved(self, state: dict[str, Any]) -> None:
-        """Remove the tables of the checkpoint before."""
-        self.files.remove_others("last", state)
+    def _whole(self, tables: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return tables with the rows of all ranks, where each has its own, on the ranks that write."""
+        embedding = self.optimization.embedding
+        if not isinstance(embedding, ShardedEmbedding):
+            return tables
+        return embedding.gathered(tables, self.job.work, writes=self.journal.writes)
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        """Take over what `state` returned."""
+        with checkpoint.going_on_from(self.last_path):
+            self.model.load_state_dict(state["model"])
+            if state["label_scale"]:  # a warm start's is that of the weights that it began with
+                self.model.scale_labels(*state["label_scale"])
+            self.optimization.load_state_dict(state)
+        if self.optimization.embedding is not None:
+            self.optimization.embedding.restore(self.last_tables)
 
     def end(self) -> None:
-        """Bring rows of several ranks together; where each machine has its own outcome, all have it from here on."""
-        self.files.finish()
+        """Where each machine has its own outcome, all have it from here on."""
         wait_for_all()
 
     @property

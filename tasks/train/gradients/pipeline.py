@@ -15,7 +15,6 @@ import torch
 
 from configs.training import TrainConfig
 from models.block import StepBatch
-from models.kernels.memory import lock_recycled_pages
 from tasks.train.job import cores
 
 THREAD_NAME = "batches"
@@ -175,15 +174,13 @@ class Upload:
         self.device = device
         self.cuda = cuda
         self.stream = cuda.Stream(device)
-        if cuda is torch.cuda:
-            lock_recycled_pages()
 
     def send(self, make: Callable[[], StepBatch]) -> tuple[StepBatch, Any]:
         """Make a batch and start copying (in any thread); return what `receive` wants."""
         # A thread's current device is number 0, and page-locking would open a context there.
         with self.cuda.device(self.device), self.cuda.stream(self.stream):
-            # What was gathered lies in page-locked memory; of the rest torch makes copies there, in blocks that it
-            # gives out again once the copies from them are done.
+            # torch makes copies in page-locked memory, in blocks that it gives out again once the copies from them are
+            # done.
             there = make().pin_memory().to(self.device)
             event = self.cuda.Event()
             event.record(self.stream)

@@ -12,27 +12,11 @@ from configs.training import TrainConfig
 from models.kernels.backends import has_triton, take_triton
 from models.kernels.dense.product_precision import products_in
 
-_TYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
-
 
 def check_precision(train: TrainConfig, device: torch.device) -> None:
-    """Raise RecipeError where `train.precision` cannot work.
-
-    bfloat16 has float32's range, so gradients need no scaling, and sparse embeddings go with it: their table, their
-    gradients and their optimizer's state stay float32. float16's gradients are scaled, and a step that overflows is
-    skipped after the fact, which the rows of sparse embeddings have no part in.
-    """
-    if train.precision not in ("float16", "tf32"):
-        return
-    if device.type != "cuda":
-        raise RecipeError(
-            f"train.precision={train.precision} needs a GPU, and this rank computes on the CPU; take bfloat16"
-        )
-    if train.precision == "float16" and train.embeddings.name == "sparse":
-        raise RecipeError(
-            "train.precision=float16 scales gradients, which train.embeddings=sparse has no part in; "
-            "take train.precision=bfloat16 or train.embeddings=dense"
-        )
+    """Raise RecipeError where `train.precision` cannot work."""
+    if train.precision == "tf32" and device.type != "cuda":
+        raise RecipeError("train.precision=tf32 needs a GPU, and this rank computes on the CPU; take bfloat16")
 
 
 def set_kernels(train: TrainConfig, device: torch.device) -> None:
@@ -56,7 +40,7 @@ def autocast(train: TrainConfig, device: torch.device) -> torch.autocast:
     So the best epoch is chosen by the numbers that evaluation reports, and those of two runs can be compared whatever
     each trained in.
     """
-    return torch.autocast(device.type, _TYPES.get(train.precision), enabled=train.precision in _TYPES)
+    return torch.autocast(device.type, torch.bfloat16, enabled=train.precision == "bfloat16")
 
 
 def step_products(train: TrainConfig) -> AbstractContextManager[None]:

@@ -7,7 +7,7 @@ import json
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from configs.base import ComponentConfig
 from configs.errors import GraphmillError, IntegrityError, RecipeError
@@ -172,22 +172,20 @@ def training_bytes(
     parts = part_bytes(train, facts, weights, counts, rows[-1])
     if parts is None:
         return needed + weights.host_bytes(train), ""
-    needed += int(parts.fixed + parts.scaled)
-    return needed, largest_graph(needed, parts.scaled, counts.num_nodes, available_bytes())
-
-
-class PartBytes(NamedTuple):
-    """Memory of one machine's ranks, in bytes, beside what any training takes; mapped files apart."""
-
-    fixed: float
-    scaled: float
-    """What grows with the nodes of the graph."""
+    fixed, scaled = parts
+    needed += int(fixed + scaled)
+    most = counts.num_nodes * max(0.0, available_bytes() - (needed - scaled)) / max(scaled, 1.0)
+    return needed, f"as many machines like this one hold {most:,.0f} nodes of such a graph, if their disks do"
 
 
 def part_bytes(
     train: TrainConfig, facts: GraphFacts, weights: Weights, counts: Counts, rows_read: int
-) -> PartBytes | None:
-    """Return what strategy `partitioned` takes; None with another one. `rows_read`: nodes that a batch reads."""
+) -> tuple[float, float] | None:
+    """Return what strategy `partitioned` takes on a machine beside any training; None with another one.
+
+    In bytes, mapped files apart: what does not grow with the nodes of the graph, and what does. `rows_read`: nodes that
+    a batch reads.
+    """
     options = train.strategy
     if not isinstance(options, PartitionedConfig):
         return None
@@ -201,13 +199,4 @@ def part_bytes(
     if options.cache is None and machines > 1:
         scaled += ranks * num_nodes / world_size * row_bytes * _CACHE_SHARE
     scaled += ranks * 4 * (weights.table * (1 + _table_states(train)) + num_nodes * (weights.table > 0)) / world_size
-    return PartBytes(fixed, scaled)
-
-
-def largest_graph(needed: float, scaled: float, num_nodes: int, free_bytes: int) -> str:
-    """Say how many nodes of such a graph machines like this one would hold.
-
-    `needed` bytes are all that a machine takes for `num_nodes`, of which `scaled` grow with them.
-    """
-    most = num_nodes * max(0.0, free_bytes - (needed - scaled)) / max(scaled, 1.0)
-    return f"as many machines like this one hold {most:,.0f} nodes of such a graph, if their disks do"
+    return fixed, scaled

@@ -57,7 +57,6 @@ class Optimization:
         ]
         self.optimizer = make_optimizer(train, model.parameters(), ranks.world_size)
         self.scheduler = make_scheduler(train, self.optimizer, total_steps)
-        self.scaler = torch.amp.GradScaler(self.device.type, enabled=train.precision == "float16")
         # Batch norm's running statistics differ by rank; they are averaged after each step.
         saved = model.state_dict().keys()  # other buffers are constants
         self._statistics = [b for name, b in model.named_buffers() if name in saved and b.is_floating_point()]
@@ -65,13 +64,7 @@ class Optimization:
     @property
     def rate(self) -> float:
         """Learning rate of the next step."""
-        schedule = self.scheduler  # which may have written it to a device only
-        return float(schedule.base_lrs[0] * schedule.lr_lambdas[0](schedule.last_epoch))
-
-    def keep_rate_on_device(self) -> None:
-        """Have the optimizer read its learning rate from the device, where what was recorded finds later ones too."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = torch.tensor(self.rate, device=self.device)
+        return float(self.optimizer.param_groups[0]["lr"])
 
     def backward(self, batch: StepBatch, share: float, *, last: bool) -> Tensor:
         """Add a batch's gradient, of its mean loss times `share`; return the mean loss, without waiting for a GPU.
@@ -82,7 +75,7 @@ class Optimization:
         """
         with contextlib.nullcontext() if last or self.wrapped is self.model else self.wrapped.no_sync():  # type: ignore[operator]
             loss = self.loss(batch)
-            self.scaler.scale(loss * share).backward()  # type: ignore[no-untyped-call]
+            (loss * share).backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
     def loss(self, batch: StepBatch) -> Tensor:
@@ -106,17 +99,13 @@ class Optimization:
             for grad in [*grads, *([] if rows is None else [rows[1]])]:
                 grad.mul_(1 / divisor if divisor else 1.0)
         if self.train.clip_norm is not None:
-            self.scaler.unscale_(self.optimizer)
             self.clip(self.train.clip_norm, rows)
         if self.embedding is not None and rows is not None:
             # The same schedule and scaling by ranks as for the dense parameters.
             factor = self.rate / self.train.learning_rate
             self.embedding.step(*rows, self.embedding.learning_rate * factor, number)
-        scale = self.scaler.get_scale()
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
-        if self.scaler.get_scale() >= scale:  # else gradients overflowed, and the optimizer took no step
-            self.scheduler.step()
+        self.optimizer.step()
+        self.scheduler.step()
         self.optimizer.zero_grad(set_to_none=True)
         average_(self._statistics)
 
@@ -134,19 +123,13 @@ class Optimization:
     # ---- checkpoints
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that a run needs to go on, the model's parameters apart."""
-        state = {
-            "optimizer": self.optimizer.state_dict(),
-            "scheduler": self.scheduler.state_dict(),
-            "scaler": self.scaler.state_dict(),
-        }
-        return state if self.embedding is None else {**state, "embedding": self.embedding.tensors()}
+        """Return all that a run needs to go on, the model's parameters and tables of embeddings apart."""
+        return {"optimizer": self.optimizer.state_dict(), "scheduler": self.scheduler.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over what `state_dict` returned, sparse embeddings apart (see `SparseEmbedding.restore`)."""
+        """Take over what `state_dict` returned."""
         self.optimizer.load_state_dict(state["optimizer"])
         self.scheduler.load_state_dict(state["scheduler"])
-        self.scaler.load_state_dict(state["scaler"])
 
 
 def count_labels(batch: StepBatch) -> int:

@@ -109,7 +109,7 @@ class AllEntitiesStepper:
             self.projection.collect(everything, by_entities)
             self.projection.step(rate, noise)
         self.relations.move(np.concatenate(rows), torch.cat(gradients), rate, noise)
-        if self.model.has_unit_entities(self.options):
+        if self.model.unit_entities:
             set_lengths(table, everything)
         return loss, count
 

@@ -27,7 +27,7 @@ from tasks.train.knowledge.relations import RelationRows, TripleTask
 from tasks.train.knowledge.shared import Projection
 from tasks.train.knowledge.validation import TripleValidation
 from tasks.train.loaders.samples.all_entities import AllEntities
-from tasks.train.loaders.samples.triples import DrawnEntities, TripleData, head_chances
+from tasks.train.loaders.samples.triples import DrawnEntities, TripleData
 from tasks.train.ranks.collectives import from_main
 from tasks.train.state import checkpoint
 from tasks.train.tables.block_engine import BlockEngine
@@ -98,10 +98,9 @@ class TripleEngine(BlockEngine):
             meet = ResidentBlocks(self.grid, self.place.device, room).meeting
         if isinstance(self.loader, AllEntities):
             return AllEntitiesStepper(task, self.grid, meet, device_memory)
-        chances = torch.from_numpy(head_chances(self.store)) if config.loader.sides == "bernoulli" else None
         loss.entities_a_drawn = manifest.num_nodes / config.loader.negatives
         drawn = DrawnEntities(degree, self.settings.num_blocks, config.loader.power)
-        return SampleStepper(TripleLearning(task, drawn, chances), self.grid, one_by_one, meet)
+        return SampleStepper(TripleLearning(task, drawn), self.grid, one_by_one, meet)
 
     def start(self, key: Key, table: RowTable) -> None:
         """Draw the rows of entities as the model has them begin."""
@@ -162,7 +161,7 @@ class TripleEngine(BlockEngine):
         score = 0.0
         if self.validation is not None:
             metrics = self.validation.measure(GridEntities(self.grid, files, self.projection), self.relations.rows())
-            score = self.validation.score(metrics)
+            score = self.validation.evaluator.score(metrics)
         return from_main(metrics), from_main(score)
 
     def judge(self, *, is_best: bool) -> None:

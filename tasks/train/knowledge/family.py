@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING
 from configs.families.row_training import KnowledgeTrainConfig
 from configs.schema import Recipe
 from models.facts import GraphFacts
-from models.kernels.tables.row_layout import UpdateRule
 from models.knowledge.configs import KnowledgeConfig
-from tasks.processes.memory import available_bytes
-from tasks.sizes import PROCESS_BYTES, Counts
+from tasks.sizes import Counts
 from tasks.stage import StageContext
 from tasks.storage.home import Home
 from tasks.storage.manifests import PartitionManifest
 from tasks.train.job import Job
 from tasks.train.tables.family import check_grid
-from tasks.train.tables.settings import TableSizes, table_memory
+from tasks.train.tables.settings import tables_bytes
 
 if TYPE_CHECKING:
     from tasks.train.strategies.base import Ranks
@@ -53,9 +51,5 @@ def size(home: Home, recipe: Recipe, facts: GraphFacts, counts: Counts, num_part
     assert isinstance(recipe.model, KnowledgeConfig)
     relations = recipe.model.relation_rows(facts.num_relations) * recipe.model.relation_width
     numbers = recipe.model.dim * counts.num_nodes + relations
-    pairings, rule = recipe.model.pairings(), UpdateRule(train.optimizer)
-    tables = TableSizes.of(pairings, counts.num_nodes, train.precision, rule).all_tables
-    memory = train.num_ranks * table_memory(train, available_bytes())
-    in_memory = tables + 4 * recipe.model.dim * counts.num_nodes
-    needed = in_memory if tables <= memory else memory
-    return f"{numbers:,} numbers", 2 * PROCESS_BYTES * train.num_ranks + needed + 12 * relations
+    needed = tables_bytes(train, recipe.model.pairings(), counts.num_nodes)
+    return f"{numbers:,} numbers", needed + 12 * relations

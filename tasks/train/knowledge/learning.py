@@ -33,19 +33,19 @@ from tasks.train.loaders.samples.triples import DrawnEntities, TripleLoader, neg
 from tasks.train.tables.objective import BlockEnds, Number, Part
 from tasks.train.tables.pools import Pool, drawn_chunk
 
-_NEGATIVES, _ROUNDING, _DROPOUT, _SIDES, _BLOCKS = 2, 3, 4, 5, 7
+_NEGATIVES, _ROUNDING, _DROPOUT, _BLOCKS = 2, 3, 4, 7
 """Purposes that keys are drawn for; 1 is the order of triples, 6 is the start."""
+_SIDES: tuple[Side, Side] = ("tail", "head")
 
 
 class TripleLearning:
     """Learns from triples; see `Learning`."""
 
-    def __init__(self, task: TripleTask, drawn: DrawnEntities, head_chances: Tensor | None) -> None:
-        """`head_chances`: how often the head is asked for, float32 (R,); None: as the loader's `sides` say."""
+    def __init__(self, task: TripleTask, drawn: DrawnEntities) -> None:
         self.model, self.options, self.loss = task.model, task.options, task.loss
         self.loader: TripleLoader = task.loader
         self.relations, self.projection, self.seed = task.relations, task.projection, task.seed
-        self.drawn, self.head_chances = drawn, head_chances
+        self.drawn = drawn
         self.id_type: Any = self.loader.data.store["csc_indices"].dtype
 
     def parts(self, pool: Pool, row: int, column: int) -> list[Part]:
@@ -82,7 +82,7 @@ class TripleLearning:
             move_rows(table, rows, gradients, rate, noise + 2 * place)
             if self.projection is not None:
                 self.projection.collect(self.nodes(block, rows), gradients)
-            if self.model.has_unit_entities(self.options):
+            if self.model.unit_entities:
                 set_lengths(table, rows)
         if self.projection is not None:
             self.projection.step(rate, noise)
@@ -120,8 +120,8 @@ class _Batch:
             "tail": self._read(self.blocks["tail"], tails),
         }
         self.loss = self.ends["head"].values.new_zeros(())
-        for side, some, weight in self._sides():
-            self._ask(side, some, weight)
+        for side in _SIDES:
+            self._ask(side)
         if self.options.entity_penalty:
             for rows in self.ends.values():
                 self._hold_back(rows, self.options.entity_penalty / len(self.relation))
@@ -136,11 +136,6 @@ class _Batch:
             self.learning.projection.add_to(rows, self.learning.nodes(block, numbers))
         return self._dropped(self.gradients[block], numbers, rows, self.options.entity_dropout)
 
-    def _ends(self, end: Side, some: Tensor | None) -> ReadRows:
-        """Return the rows of some triples' ends; each time that they are read, other numbers are dropped."""
-        rows = self.ends[end]
-        return rows if some is None else self._read(self.blocks[end], rows.numbers[some.numpy()])
-
     def _dropped(self, gradients: Gradients, numbers: Array, rows: Tensor, share: float) -> ReadRows:
         if not share:
             return ReadRows(gradients, numbers, rows)
@@ -148,26 +143,12 @@ class _Batch:
         key = derive_key(self.learning.seed, _DROPOUT, *self.number, self.dropped)
         return ReadRows(gradients, numbers, dropout(rows, share, key=key, inplace=True), share, key)
 
-    def _sides(self) -> list[tuple[Side, Tensor | None, float]]:
-        """Return the ends that are asked for, of which triples (None: of all), and how much their mean loss counts."""
-        sides = self.config.sides
-        if sides == "both":
-            return [("tail", None, 0.5), ("head", None, 0.5)]
-        if sides != "bernoulli":
-            return [(sides, None, 1.0)]
-        assert self.learning.head_chances is not None
-        chances = self.learning.head_chances[torch.from_numpy(self.relation.astype(np.int64))]
-        generator = torch.Generator().manual_seed(derive_key(self.learning.seed, _SIDES, *self.number))
-        of_head = torch.rand(len(chances), generator=generator) < chances
-        sides_asked: list[tuple[Side, Tensor]] = [("tail", ~of_head), ("head", of_head)]
-        return [(side, some.nonzero()[:, 0], float(some.float().mean())) for side, some in sides_asked if some.any()]
-
-    def _ask(self, side: Side, some: Tensor | None, weight: float) -> None:
-        """Ask for one end of some triples."""
+    def _ask(self, side: Side) -> None:
+        """Ask for one end of the triples, which counts half."""
         options, model = self.options, self.learning.model
         other: Side = "head" if side == "tail" else "tail"
-        known, asked = self._ends(other, some), self._ends(side, some)
-        relation, asked_of = self._relation(side, some)
+        known, asked = self.ends[other], self.ends[side]
+        relation, asked_of = self._relation(side)
         queries = model.queries(options, known.values, relation.values, asked_of)
         block = self._block_of_drawn(side, self.blocks[other])
         groups = self._drawn(side, block, len(asked.numbers))
@@ -177,30 +158,28 @@ class _Batch:
             if self.blocks["head"] == self.blocks["tail"]:
                 compared.is_true = known.numbers == asked.numbers
         loss, by_true, by_others = self.learning.loss.of_drawn(*compared.scores())
-        self.loss += loss * weight
-        own = weight * self.share
-        by_query, by_scale = compared.gradients(by_true.mul_(own), by_others.mul_(own))
+        self.loss += loss * 0.5
+        weight = 0.5 * self.share
+        by_query, by_scale = compared.gradients(by_true.mul_(weight), by_others.mul_(weight))
         by_known, by_relation = model.query_gradients(
             options, known.values, relation.values, asked_of, by_query, by_scale
         )
         known.add(by_known)
         relation.add(by_relation)
         if options.relation_penalty:
-            self._hold_back(relation, weight * options.relation_penalty / len(relation.numbers))
+            self._hold_back(relation, 0.5 * options.relation_penalty / len(relation.numbers))
 
-    def _relation(self, side: Side, some: Tensor | None) -> tuple[ReadRows, Side]:
-        """Return the rows of some triples' relations for queries of an end, and the end that they are asked for.
+    def _relation(self, side: Side) -> tuple[ReadRows, Side]:
+        """Return the rows of relations for queries of an end, and the end that they are asked for.
 
         Both ends may ask with the same rows: these are read once, unless other numbers are dropped each time.
         """
         options, relations = self.options, self.learning.relations
-        is_shared = some is None and not options.relation_dropout and not options.inverse_relations
+        is_shared = not options.relation_dropout and not options.inverse_relations
         if is_shared and self.relation_rows is not None:
             return self.relation_rows, side
         numbers = torch.from_numpy(self.relation.astype(np.int64))
-        rows, asked_of = relation_rows(
-            options, numbers if some is None else numbers[some], relations.table.num_rows, side
-        )
+        rows, asked_of = relation_rows(options, numbers, relations.table.num_rows, side)
         taken = rows.numpy()
         relation = self._dropped(self.of_relations, taken, relations.read(taken), options.relation_dropout)
         if is_shared:

@@ -72,10 +72,6 @@ class TripleValidation:
         ranks = self.ranker.ranks(self.triples, entities, relations)
         return self.evaluator(Prediction(ranks=ranks))
 
-    def score(self, metrics: dict[str, float]) -> float:
-        """Return what chooses the best epoch: higher is better."""
-        return self.evaluator.score(metrics)
-
     def calibrate(self, entities: EntityBlocks, relations: Tensor) -> Tensor:
         """Return what makes probabilities of scores: see `fit_calibration`."""
         ranker = TripleRanker(self.model, self.options, self._others, memory=self.memory)

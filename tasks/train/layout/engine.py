@@ -44,8 +44,8 @@ class LayoutEngine(PairEngine):
     def __init__(self, job: Job[LayoutTrainConfig], ranks: Ranks, place: RankDevice | None = None) -> None:
         """See `BlockEngine`; what the recipe leaves to the model is settled first."""
         self.edges = EdgeList.of(GraphStore.open(job.graph))
-        self.settled = settled_of(job, self.edges)
-        super().__init__(with_usual_numbers(job, self.settled), ranks, place)
+        job, self.settled = settled_job(job, self.edges)
+        super().__init__(job, ranks, place)
 
     def make_loader(self) -> PairLoader:
         """Return what makes pairs: of a graph's own edges by the degrees of their ends. Raises DataError."""
@@ -98,16 +98,12 @@ class LayoutEngine(PairEngine):
         checkpoint.save_atomic(checkpoint.best_state(model, self.job.digest, 1, 0.0), self.job.work / BEST)
 
 
-def settled_of(job: Job[LayoutTrainConfig], edges: EdgeList) -> Settled:
-    """Return what the model takes for a graph where the recipe says nothing."""
+def settled_job(job: Job[LayoutTrainConfig], edges: EdgeList) -> tuple[Job[LayoutTrainConfig], Settled]:
+    """Return a job with what the model takes for a graph where the recipe says nothing, and all of that."""
     assert isinstance(job.model, LayoutConfig)
-    return job.model.settled(edges.num_nodes, len(edges.indices), is_mesh=edges.is_mesh())
-
-
-def with_usual_numbers(job: Job[LayoutTrainConfig], settled: Settled) -> Job[LayoutTrainConfig]:
-    """Return a job with the model's own numbers where the recipe names none."""
+    settled = job.model.settled(edges.num_nodes, len(edges.indices), is_mesh=edges.is_mesh())
     numbers = {
         "learning_rate": job.train.learning_rate or settled.rate,
         "samples": job.train.samples or settled.samples,
     }
-    return replace(job, model=settled.options, train=job.train.model_copy(update=numbers))
+    return replace(job, model=settled.options, train=job.train.model_copy(update=numbers)), settled

@@ -12,7 +12,7 @@ from tasks.arrays import Array
 from tasks.layout.edge_list import EdgeList
 from tasks.layout.pivots import coarse_start
 from tasks.layout.rim import put_around
-from tasks.layout.start import pca_start, spectral_start
+from tasks.layout.start import pca_start
 from tasks.storage.graph_store import GraphStore
 from tasks.train.embeddings.host_tables import TABLE
 from tasks.train.job import WarmStart
@@ -33,8 +33,6 @@ def first_points(start: str, store: GraphStore, edges: EdgeList, dim: int, seed:
         return pca_start(store["feat"], dim, seed)
     if start == "pivots":
         return coarse_start(edges.indptr, edges.indices, dim, seed=seed, threads=num_threads())
-    if start == "spectral":
-        return spectral_start(edges.indptr, edges.indices, edges.weight, dim, seed)
     return np.random.default_rng(seed).standard_normal((store.manifest.num_nodes, dim))
 
 

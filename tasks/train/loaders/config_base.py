@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
@@ -79,14 +79,12 @@ class LoaderConfig(ComponentConfig):
                 all_neighbors=self.sees_all_neighbors(),
                 symmetric=manifest.symmetric,
             )
-        for option, off in (("reversible", False), ("label_iterations", 0)):
-            given = getattr(model, option, off)
-            if given != off and not self.keeps_nodes:
-                raise RecipeError(
-                    f"model.{option}={str(given).lower()} wants batches whose nodes stay from layer to layer, and "
-                    f"train.loader={self.name} gives each layer fewer; take train.loader="
-                    f"{' or '.join(_that_keep_nodes(manifest.task))}, or set model.{option}={str(off).lower()}"
-                )
+        if getattr(model, "reversible", False) and not self.keeps_nodes:
+            raise RecipeError(
+                "model.reversible=true wants batches whose nodes stay from layer to layer, and "
+                f"train.loader={self.name} gives each layer fewer; take train.loader="
+                f"{' or '.join(_that_keep_nodes(manifest.task))}, or set model.reversible=false"
+            )
 
     def facts(self, model: ComponentConfig, manifest: GraphManifest) -> dict[str, Any]:
         """Return what a model has to remember of the loader, as fields of `GraphFacts`."""
@@ -119,9 +117,6 @@ class SampledConfig(SeedLoaderConfig):
     fanout: IntTuple | None = None
     """Neighbours sampled a layer, from the seeds outwards, one number a layer of the model; -1 takes all. null: 15, 10,
     and 5 in all further layers."""
-    sampler: Literal["uniform", "replace", "weighted", "labor"] = "uniform"
-    """How neighbours are drawn: uniformly without or with replacement, in proportion to the edges' weights, or by
-    LABOR, whose seeds share their draws and so reach fewer nodes."""
 
     keeps_nodes: ClassVar[bool] = False
 
@@ -161,11 +156,8 @@ class SampledConfig(SeedLoaderConfig):
 class NegativesConfig(SeedLoaderConfig):
     """A loader whose seeds are training edges, each with drawn negatives."""
 
-    negatives: Literal["uniform", "degree", "in_batch", "per_source"] = "uniform"
-    """What a drawn negative is: a uniform pair, or a positive's source with a target drawn by degree^0.75, with another
-    positive's target, or with a uniform one. Training edges are avoided; held-out ones are not known."""
     num_negatives: int = Field(default=1, ge=1)
-    """Drawn negative edges for each positive one."""
+    """Negative edges for each positive one: uniform pairs. Training edges are avoided; held-out ones are not known."""
 
     tasks: ClassVar[tuple[str, ...]] = ("link",)
 

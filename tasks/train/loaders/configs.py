@@ -79,12 +79,12 @@ class EdgeConfig(SampledConfig, NegativesConfig):
 
 @LOADERS.options("full_edge", "full")
 class FullEdgeConfig(NegativesConfig):
-    """Training edges in batches with negatives, the whole graph encoded in every step (as OGB's example for ddi)."""
+    """Training edges in batches with negatives, the whole graph encoded in every step, these edges too.
+
+    As OGB's example for ddi does.
+    """
 
     name: str = "full_edge"
-    leave_out_positives: bool = False
-    """A batch's own positive edges carry no messages, as with the loader edge; off as in OGB's example."""
-
     holds_all_neighbors: ClassVar[bool] = True
 
 

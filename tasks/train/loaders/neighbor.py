@@ -12,7 +12,7 @@ from torch import Tensor
 from configs.errors import RecipeError
 from configs.registry import LOADERS
 from models.block import Batch, Block, Inputs
-from tasks.sampling.neighborhoods.in_edges import Method, Sample, Seeds
+from tasks.sampling.neighborhoods.in_edges import Sample, Seeds
 from tasks.sampling.neighborhoods.neighbors import NeighborSampler
 from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.parts.neighborhoods import PartNeighborhoods
@@ -89,7 +89,6 @@ class Neighborhoods:
         features: FeatureSource,
         fanouts: tuple[int, ...],
         *,
-        sampler: Method = "uniform",
         first_hop: FirstHop = "sampled",
         scratch: Path | None = None,
     ) -> None:
@@ -106,8 +105,6 @@ class Neighborhoods:
             self.indptr,
             store["csc_indices"],
             fanouts if self.mean is None else fanouts[:-1],
-            method=sampler,
-            edge_weight=store["edge_weight"] if sampler == "weighted" else None,
             inverse_chances=features.edge_weight is not None,
             positions=features.reads_edges,
         )
@@ -155,7 +152,6 @@ class Neighborhoods:
 def open_neighborhoods(config: SampledConfig, first_hop: str, data: TrainingData) -> Neighborhoods | PartNeighborhoods:
     """Open a graph as a recipe says. Raises RecipeError for options that do not fit it, or the model."""
     fanouts = config.fanouts(data.num_layers or len(config.fanout or ()))
-    _check_sampler(config.sampler, data.store, fanouts)
     hop = choose_first_hop(first_hop, fanouts, data.features, reads_mean=data.reads_mean)
     if isinstance(data.store, PartGraph):
         if hop == "precomputed":
@@ -163,21 +159,5 @@ def open_neighborhoods(config: SampledConfig, first_hop: str, data: TrainingData
                 "train.loader.first_hop=precomputed takes means over the whole graph, and train.strategy=partitioned "
                 "holds parts of it; take train.loader.first_hop=auto"
             )
-        fused = hop == "fused"
-        return PartNeighborhoods(data.store, data.features, fanouts, sampler=config.sampler, fused=fused)
-    return Neighborhoods(
-        data.store, data.features, fanouts, sampler=config.sampler, first_hop=hop, scratch=data.scratch
-    )
-
-
-def _check_sampler(sampler: Method, store: GraphStore, fanouts: tuple[int, ...]) -> None:
-    if sampler == "weighted" and "edge_weight" not in store:
-        raise RecipeError(
-            f"train.loader.sampler=weighted draws by the edges' weights and {store.manifest.dataset} has none; "
-            "take train.loader.sampler=uniform"
-        )
-    if sampler != "uniform" and all(fanout < 0 for fanout in fanouts):
-        raise RecipeError(
-            f"train.loader.sampler={sampler} does nothing where every fan-out is -1, all neighbours; remove it or set "
-            "train.loader.fanout to numbers"
-        )
+        return PartNeighborhoods(data.store, data.features, fanouts, fused=hop == "fused")
+    return Neighborhoods(data.store, data.features, fanouts, first_hop=hop, scratch=data.scratch)

@@ -84,7 +84,7 @@ class RelationEngine(Engine):
         self.measured: Any = set_around_table(self.job.model, graph_facts(self.store.manifest), table)
         self.measured.lengths = table.norm(dim=1)
         metrics = self.validation.measure(self.measured)
-        return metrics, self.validation.score(metrics)
+        return metrics, self.validation.evaluator.score(metrics)
 
     def judge(self, *, is_best: bool) -> None:
         """Write the best vectors."""

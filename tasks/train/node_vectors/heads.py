@@ -42,7 +42,7 @@ def fit_head(
     Args:
         model: with its vectors; its head is set.
         store: the graph.
-        strength: C of the L2 penalty; None: the one of STRENGTHS that `score` finds best.
+        strength: C of the L2 penalty; None: the one of STRENGTHS that `score` finds best, of equal ones the smallest.
         score: of the validation split; None: there is none, and 1 is taken.
         for_f1: whether scores of several label columns are moved; needs a validation split.
 
@@ -73,18 +73,16 @@ def fit_head(
             linear.weight.copy_(weight.T)  # type: ignore[operator]
             linear.bias.copy_(bias)  # type: ignore[operator]
 
-    chosen = strength or (1.0 if score is None else _best(set_head, score))
+    chosen = strength or 1.0
+    if not strength and score is not None:
+        scores = []
+        for each in STRENGTHS:
+            set_head(each)
+            scores.append(score())
+        if np.isfinite(scores).any():
+            chosen = STRENGTHS[int(np.nanargmax(scores))]
     set_head(chosen)
     return chosen
-
-
-def _best(set_head: Callable[[float], None], score: Score) -> float:
-    """Return the strength with the best score; of equal ones the smallest."""
-    scores = []
-    for strength in STRENGTHS:
-        set_head(strength)
-        scores.append(score())
-    return STRENGTHS[int(np.nanargmax(scores))] if np.isfinite(scores).any() else 1.0
 
 
 def best_threshold(scores: Tensor, truth: Tensor) -> float:
@@ -124,7 +122,7 @@ def _pairs(model: VectorModel, store: GraphStore) -> tuple[Tensor, Tensor]:
     The other pairs are no training edges. To avoid those that are held out too would tell the head where they are.
     """
     edges = sample_rows(np.asarray(store["train_edges"]), _most_rows(model, 2)).astype(np.int64)
-    drawn = NegativeSampler(store, "uniform", 1).draw(edges, derive_key(_PAIR_SEED))
+    drawn = NegativeSampler(store, 1).draw(edges, derive_key(_PAIR_SEED))
     source, target = np.concatenate([edges, drawn]).T
     is_edge = torch.zeros(len(source), 1)
     is_edge[: len(edges)] = 1

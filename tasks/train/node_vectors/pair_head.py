@@ -39,7 +39,7 @@ def fit_pair_mlp(model: VectorModel, store: GraphStore, score: Callable[[], floa
     """
     head, edges, table, num_epochs = model.head.mlp, store["train_edges"], model.table, model.config.mlp_epochs
     assert isinstance(head, nn.Sequential)
-    random, negatives = np.random.default_rng(_SEED), NegativeSampler(store, "uniform", 1)
+    random, negatives = np.random.default_rng(_SEED), NegativeSampler(store, 1)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(_SEED)
         for layer in head:

@@ -49,7 +49,7 @@ def finish_vectors(job: AnyJob, store: GraphStore, vectors: Array | Tensor, jour
 
     def score() -> float:
         assert validation is not None
-        return validation.score(validation.measure(model))
+        return validation.evaluator.score(validation.measure(model))
 
     asked_strength: float | None = getattr(job.model, "strength", None)
     with rows_at_random(table):
@@ -60,7 +60,7 @@ def finish_vectors(job: AnyJob, store: GraphStore, vectors: Array | Tensor, jour
     if strength is not None:
         print(f"head: C = {strength:g}")
     progress.epoch = 1
-    progress.take_score(validation.score(metrics) if validation else -math.inf)
+    progress.take_score(validation.evaluator.score(metrics) if validation else -math.inf)
     if validation is not None:
         journal.record({f"valid/{name}": number for name, number in metrics.items()})
     state = checkpoint.best_state(model, job.digest, 1, progress.best_metric)

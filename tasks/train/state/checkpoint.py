@@ -7,14 +7,12 @@ from the user's own file is rebuilt with the copy of that file that lies beside 
 from __future__ import annotations
 
 import dataclasses
-import random
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -26,7 +24,7 @@ from models.facts import GraphFacts
 from tasks.processes.memory import out_of_memory
 from tasks.storage.artifacts import atomic_file
 from tasks.storage.stored import of_kind
-from tasks.train.embeddings.host_tables import HostEmbedding, build_around_table
+from tasks.train.embeddings.host_tables import TABLE, HostEmbedding, set_around_table
 from tasks.train.job import OWN_MODEL
 
 FORMAT = 1
@@ -129,36 +127,16 @@ def rebuild_model(
     if facts.out_dim < 1 or not all(0 <= size <= _MOST for size in sizes):
         raise IntegrityError(f"the model's description is damaged: no graph has {facts}")
     made = stored_options(MODELS, config, own_file, "the stored model")
+    weights = dict(weights)
     if described.get("table_on_host"):
-        return build_around_table(made, facts, weights).eval()
-    model: GraphModel = MODELS.create(made, facts)
+        model = set_around_table(made, facts, weights.pop(TABLE))
+    else:
+        model = MODELS.create(made, facts)
     model.load_state_dict(weights)
     return model.eval()
 
 
-def rng_state() -> dict[str, Any]:
-    """Return the states of this process's random generators, its own GPU's among them, as tensors and plain values."""
-    name, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
-    return {
-        "torch": torch.get_rng_state(),
-        "cuda": [torch.cuda.get_rng_state()] if torch.cuda.is_initialized() else [],  # type: ignore[no-untyped-call]
-        "numpy": [name, torch.from_numpy(np.asarray(keys).astype(np.int64)), position, has_gauss, gauss],
-        "python": random.getstate(),
-    }
-
-
-def set_rng_state(state: dict[str, Any]) -> None:
-    """Restore the random generators; a rank leaves other GPUs than its own alone."""
-    torch.set_rng_state(state["torch"])
-    if state["cuda"] and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        torch.cuda.set_rng_state(state["cuda"][0])
-    name, keys, position, has_gauss, gauss = state["numpy"]
-    np.random.set_state((name, keys.numpy().astype(np.uint32), position, has_gauss, gauss))
-    version, internal, gauss_next = state["python"]
-    random.setstate((version, tuple(internal), gauss_next))
-
-
 def count_parameters(model: nn.Module) -> int:
     """Return the number of trainable parameters, those of sparse embeddings included."""
-    tables = sum(module.num_weights for module in model.modules() if isinstance(module, HostEmbedding))
+    tables = sum(m.num_embeddings * m.embedding_dim for m in model.modules() if isinstance(m, HostEmbedding))
     return tables + sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)

@@ -46,10 +46,6 @@ class Validation:
                 metrics = self.evaluator(predict(self.predictor, model, "valid"))
         return from_main(metrics)
 
-    def score(self, metrics: dict[str, float]) -> float:
-        """Return what chooses the best epoch: higher is better."""
-        return self.evaluator.score(metrics)
-
     @contextlib.contextmanager
     def _all_threads(self) -> Iterator[None]:
         """Compute with the threads of this machine's ranks, which wait meanwhile."""

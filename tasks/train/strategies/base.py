@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -182,23 +181,37 @@ class ParallelEpochs(Strategy):
         return np.arange(count * step // steps, count * (step + 1) // steps, dtype=np.int64)
 
 
-def check_parts(name: str, loaders: Sequence[str], loader: str | None, world_size: int, num_parts: int) -> None:
-    """Raise RecipeError where strategy `name` cannot work with a loader, or ranks cannot share the parts."""
-    if loader is not None and loader not in loaders:
-        raise RecipeError(
-            f"train.strategy={name} works with the loaders {', '.join(loaders)} and this is {loader}; choose one of "
-            "them or train.strategy=data_parallel"
-        )
-    if num_parts % world_size:
-        raise RecipeError(
-            f"train.strategy={name} gives each of the {world_size} ranks equally many parts and the partition has "
-            f"{num_parts}; set partition.num_parts={world_size} or a multiple"
-        )
+class PartStrategy(Strategy):
+    """Base of strategies whose ranks take the seeds of their own parts of the partition.
 
-
-def cut_largest(largest: int, count: int, step: int, steps: int) -> NDArray[np.int64]:
-    """Return the places, among a rank's `count` seeds, of a step, where the rank with most has `largest`.
-
-    A rank with fewer starts its order over.
+    Ranks take equally many steps and seeds: a part with fewer seeds than the largest starts its order over.
     """
-    return np.arange(largest * step // steps, largest * (step + 1) // steps, dtype=np.int64) % count
+
+    loaders: ClassVar[tuple[str, ...]] = ()
+    """Names of those that it works with."""
+    largest = 0
+    """Seeds of the rank that has most, once the graph is open; 0: all ranks share one order."""
+
+    def check_options(self, train: TrainConfig, loader: str | None, num_parts: int) -> None:
+        """Refuse a partition that the ranks cannot share, and loaders that want the whole graph."""
+        name, world_size = self.config.name, self.ranks.world_size
+        if loader is not None and loader not in self.loaders:
+            raise RecipeError(
+                f"train.strategy={name} works with the loaders {', '.join(self.loaders)} and this is {loader}; choose "
+                "one of them or train.strategy=data_parallel"
+            )
+        if num_parts % world_size:
+            raise RecipeError(
+                f"train.strategy={name} gives each of the {world_size} ranks equally many parts and the partition has "
+                f"{num_parts}; set partition.num_parts={world_size} or a multiple"
+            )
+
+    def steps(self, count: int, batch_size: int) -> int:
+        """As many as the rank with the most seeds needs."""
+        return max(1, -(-self.largest // batch_size)) if self.largest else super().steps(count, batch_size)
+
+    def share(self, count: int, step: int, steps: int) -> NDArray[np.int64]:
+        """Cut the largest rank's seeds into steps; a rank with fewer starts its order over."""
+        if not self.largest:
+            return super().share(count, step, steps)
+        return np.arange(self.largest * step // steps, self.largest * (step + 1) // steps, dtype=np.int64) % count

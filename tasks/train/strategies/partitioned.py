@@ -11,29 +11,27 @@ from configs.registry import STRATEGIES
 from configs.training import TrainConfig
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import PartitionManifest
-from tasks.train.strategies.base import Ranks, Strategy, check_parts, cut_largest
-
-_LOADERS = ("neighbor", "edge")
+from tasks.train.strategies.base import PartStrategy, Ranks
 
 
 @STRATEGIES.register("partitioned")
-class Partitioned(Strategy):
+class Partitioned(PartStrategy):
     """Sampling and features go through all-to-all messages; what is drawn is what the whole graph would give.
 
-    With seeds=own ranks take equally many steps and seeds: a rank with fewer than the largest starts its order over.
+    With seeds=shuffled all ranks share one order of seeds.
     """
 
+    loaders = ("neighbor", "edge")
     makes_together = True
 
     def __init__(self, config: ComponentConfig, ranks: Ranks) -> None:
         super().__init__(config, ranks)
-        self._largest = 0
         self.rows = self.config.rows
         self.exchange_batches = self.config.exchange_batches
 
     def check_options(self, train: TrainConfig, loader: str | None, num_parts: int) -> None:
         """Refuse a partition that the ranks cannot share, and what wants the whole graph."""
-        check_parts("partitioned", _LOADERS, loader, self.ranks.world_size, num_parts)
+        super().check_options(train, loader, num_parts)
         if (train.sampling_threads or 1) > 1:
             raise RecipeError(
                 "train.strategy=partitioned makes batches in one thread a rank, since all ranks make them together; "
@@ -71,7 +69,7 @@ class Partitioned(Strategy):
         if own:
             counts = exchange.gather(np.array([part.num_seeds]))
             self._refuse_empty(counts, manifest)
-            self._largest = int(counts.max())
+            self.largest = int(counts.max())
         return part
 
     def _refuse_empty(self, counts: NDArray[np.int64], manifest: PartitionManifest) -> None:
@@ -86,13 +84,3 @@ class Partitioned(Strategy):
             f"on machine {rank // self.ranks.local_size}; set train.strategy.seeds=shuffled{balance}, or take fewer "
             "ranks"
         )
-
-    def steps(self, count: int, batch_size: int) -> int:
-        """As many as the rank with the most seeds needs."""
-        return max(1, -(-self._largest // batch_size)) if self._largest else super().steps(count, batch_size)
-
-    def share(self, count: int, step: int, steps: int) -> NDArray[np.int64]:
-        """Cut the largest rank's seeds into steps; a rank with fewer starts its order over."""
-        if not self._largest:
-            return super().share(count, step, steps)
-        return cut_largest(self._largest, count, step, steps)

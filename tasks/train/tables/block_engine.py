@@ -90,7 +90,7 @@ class BlockEngine(Engine):
         raise AssertionError(f"{type(self).__name__} defines no usual_settings")
 
     def make_stepper(self, sizes: TableSizes, device_memory: int | None) -> Stepper:
-        """Return what takes the steps; `device_memory`: bytes that tables and graph may take on the device."""
+        """Return what takes the steps; `device_memory`: bytes that tables may take on the device."""
         raise AssertionError(f"{type(self).__name__} defines no make_stepper")
 
     def start(self, key: Key, table: RowTable) -> None:
@@ -157,11 +157,11 @@ class BlockEngine(Engine):
         return PoolDraws(self.loader, owners, self.ranks, self.id_type, self.allocate, deals=self.deals)
 
     def _device_memory(self) -> int | None:
-        """Return the bytes that tables and graph may take on the device of any rank; None: ranks train on their CPUs.
+        """Return the bytes that tables may take on the device of any rank; None: ranks train on their CPUs.
 
         Raises RecipeError: some have a device and some have none.
         """
-        of_ranks = from_all(self.place.memory_beside_draws(self.store.manifest.num_nodes))
+        of_ranks = from_all(self.place.memory)
         of_devices = [memory for memory in of_ranks if memory is not None]
         if of_devices and len(of_devices) < len(of_ranks):
             raise RecipeError("some ranks have a GPU to train on and others have none; set train.device=cpu")

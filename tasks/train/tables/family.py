@@ -10,15 +10,13 @@ from configs.families.row_training import BlockTrainConfig, TableTrainConfig
 from configs.registry import MODELS, STRATEGIES
 from configs.schema import Recipe
 from models.facts import GraphFacts
-from models.kernels.tables.row_layout import UpdateRule
 from models.vectors.configs import SampledModelConfig, VectorModelConfig
-from tasks.processes.memory import available_bytes
-from tasks.sizes import PROCESS_BYTES, Counts
+from tasks.sizes import Counts
 from tasks.stage import StageContext
 from tasks.storage.home import Home
 from tasks.storage.manifests import PartitionManifest
 from tasks.train.job import Job
-from tasks.train.tables.settings import TableSizes, table_memory
+from tasks.train.tables.settings import tables_bytes
 
 if TYPE_CHECKING:
     from tasks.train.run import Engine
@@ -68,12 +66,9 @@ def size(home: Home, recipe: Recipe, facts: GraphFacts, counts: Counts, num_part
     train = recipe.train
     assert isinstance(train, TableTrainConfig)
     assert isinstance(recipe.model, SampledModelConfig)
-    pairings, rule = recipe.model.pairings(), UpdateRule(train.optimizer)
+    pairings = recipe.model.pairings()
     numbers = sum(pairing.width * (1 if pairing.shared else 2) for pairing in pairings) * counts.num_nodes
-    tables = TableSizes.of(pairings, counts.num_nodes, train.precision, rule).all_tables
-    memory = train.num_ranks * table_memory(train, available_bytes())
-    in_memory = tables + 4 * sum(pairing.width for pairing in pairings) * counts.num_nodes
-    return f"{numbers:,} numbers", 2 * PROCESS_BYTES * train.num_ranks + (in_memory if tables <= memory else memory)
+    return f"{numbers:,} numbers", tables_bytes(train, pairings, counts.num_nodes)
 
 
 def check_grid(train: BlockTrainConfig, manifest: PartitionManifest, *, shared: bool) -> None:

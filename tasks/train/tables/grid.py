@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from models.kernels.tables.row_layout import Precision, UpdateRule, row_bytes
+from models.kernels.tables.row_layout import Precision, UpdateRule
 from models.kernels.tables.row_tables import RowTable
 from models.vectors.base import Meeting, SampledModel
 from models.vectors.configs import Pairing
@@ -24,7 +24,7 @@ from tasks.train.tables.settings import TableSizes
 
 Start = Callable[[Key, RowTable], None]
 _VECTOR_BYTES = 1 << 26
-"""Of vectors that are made at a time, from rows of all blocks."""
+"""Of vectors that are made at a time."""
 
 
 def block_rows(num_nodes: int, num_blocks: int, block: int) -> int:
@@ -60,10 +60,6 @@ class TableSpec:
     def rows(self, block: int) -> int:
         """Return how many rows a block has."""
         return block_rows(self.num_nodes, self.num_blocks, block)
-
-    def block_bytes(self, key: Key) -> int:
-        """Return the bytes of a block."""
-        return self.rows(key[1]) * row_bytes(self.widths()[key[0]], self.precision, self.rule)
 
     @property
     def num_bytes(self) -> int:
@@ -102,12 +98,10 @@ class Grid:
         self.version = 0
         """What blocks are written as: the number of pools that are trained, the one that is being trained included."""
         self._loaded: dict[Key, RowTable] = {}  # in the order of their last use
-        self._versions: dict[Key, int] = {}
-        """Of the blocks that a file holds as they are now."""
-        self._checksums: dict[Key, int] = {}
-        """Likewise."""
+        self._files: dict[Key, tuple[int, int]] = {}
+        """Version and checksum of the blocks that a file holds as they are now."""
         self._saved: dict[Key, tuple[int, int]] = {}
-        """Version and checksum of the last checkpoint's files, all ranks' together."""
+        """Those of the last checkpoint's files, all ranks' together."""
         self._kept: set[tuple[Key, int]] = set()
         """Blocks and versions of further files that stay."""
         self._holders: dict[Key, int] = {}
@@ -151,7 +145,7 @@ class Grid:
                 self._forget_file(key)
             elif self.ranks.rank == rank:
                 self._make_room([key])
-                self._versions.pop(key, None)
+                self._files.pop(key, None)
                 table = self._loaded[key] = self.tables.empty(key)
                 move(_arrays(table), holder, rank)
 
@@ -164,9 +158,8 @@ class Grid:
         self._make_room(to_load)
         for key in to_load:
             table = self._loaded.pop(key, None)
-            if table is None and key in self._versions:
-                table = self.tables.empty(key)
-                self.files.read(key, self._versions[key], table, self._checksums[key])
+            if table is None and key in self._files:
+                table = self._saved_block(key, *self._files[key])
             self._loaded[key] = table if table is not None else self.first(key)
             if to_change:
                 self._forget_file(key)
@@ -178,7 +171,7 @@ class Grid:
         for key in self._loaded:
             self._write(key)
         self.files.sync()
-        own = {f"{key[0]}.{key[1]}": (version, self._checksums[key]) for key, version in self._versions.items()}
+        own = {f"{key[0]}.{key[1]}": file for key, file in self._files.items()}
         saved: Saved = {}
         for rank, files in enumerate(from_all(own)):
             for text, file in files.items():
@@ -196,42 +189,31 @@ class Grid:
     def restore(self, files: Saved, others: Saved | None = None) -> None:
         """Go on from the files of a checkpoint, and keep `others`: any rank reads any block's."""
         self.saved(files, others)
-        self._versions = {key: version for key, (version, _) in self._saved.items()}
-        self._checksums = {key: checksum for key, (_, checksum) in self._saved.items()}
+        self._files = dict(self._saved)
 
     def saved_block(self, key: Key, files: Saved) -> RowTable:
         """Return a block as a checkpoint has it, beside the one of now."""
-        version, checksum = files[f"{key[0]}.{key[1]}"]
-        table = self.tables.empty(key)
-        self.files.read(key, version, table, checksum)
-        return table
+        return self._saved_block(key, *files[f"{key[0]}.{key[1]}"])
 
     def vectors(self, model: type[SampledModel], config: Any, out: Array) -> None:
         """Write what the model makes of each node's rows into float32 (N, dim), from the last checkpoint's files.
 
-        One pass over all files and over `out`, for either may have no room in memory; the blocks leave it. Before it
-        another one over the files: their rows are read in pieces, which have no checksums. Raises IntegrityError.
+        Block by block, for either may have no room in memory; the blocks leave it. Raises IntegrityError.
         """
         self._loaded.clear()
-        for key, saved in self._saved.items():
-            self.files.check(key, saved[0], self.tables.block_bytes(key), saved[1])
-        num_nodes, num_blocks = self.tables.num_nodes, self.tables.num_blocks
-        most = max(1, _VECTOR_BYTES // (4 * config.dim * num_blocks))
-        for part in blocks(block_rows(num_nodes, num_blocks, 0), most):
-            for block in range(num_blocks):
-                own = out[block::num_blocks][part]
-                if len(own):
-                    own[:] = model.vectors(config, self._saved_rows(block, slice(part.start, part.start + len(own))))
+        num_blocks = self.tables.num_blocks
+        for block in range(num_blocks):
+            own = out[block::num_blocks]
+            tables = {key: self._saved_block(key, *self._saved[key]) for key in self.keys(block, block)}
+            pairs = self.key_pairs(block, block)
+            for part in blocks(len(own), max(1, _VECTOR_BYTES // (4 * config.dim))):
+                rows = {name: (tables[a].read(part), tables[b].read(part)) for name, (a, b) in pairs.items()}
+                own[part] = model.vectors(config, rows)
 
-    def _saved_rows(self, block: int, part: slice) -> dict[str, tuple[Array, Array]]:
-        """Return rows of a block as the last checkpoint has them, of centres and of contexts, by pairing."""
-        read = {}
-        for key in self.keys(block, block):
-            width, size = self.tables.widths()[key[0]], self.tables.block_bytes(key)
-            some = RowTable.zeros(part.stop - part.start, width, self.tables.precision)
-            self.files.read_rows(key, self._saved[key][0], some, part.start, size)
-            read[key] = some.read()
-        return {name: (read[keys[0]], read[keys[1]]) for name, keys in self.key_pairs(block, block).items()}
+    def _saved_block(self, key: Key, version: int, checksum: int) -> RowTable:
+        table = self.tables.empty(key)
+        self.files.read(key, version, table, checksum)
+        return table
 
     def _make_room(self, to_load: list[Key]) -> None:
         if self.room is None:
@@ -244,13 +226,12 @@ class Grid:
             del self._loaded[key]
 
     def _write(self, key: Key) -> None:
-        if key not in self._versions:
+        if key not in self._files:
             self.take_back(key)
-            self._checksums[key] = self.files.write(key, self.version, self._loaded[key])
-            self._versions[key] = self.version
+            self._files[key] = self.version, self.files.write(key, self.version, self._loaded[key])
 
     def _forget_file(self, key: Key) -> None:
-        version = self._versions.pop(key, None)
+        version, _ = self._files.pop(key, (None, 0))
         is_saved = version == self._saved.get(key, (None, 0))[0]
         if version is not None and not is_saved and (key, version) not in self._kept:
             self.files.remove(key, version)

@@ -106,11 +106,6 @@ class Negatives:
         else:
             draw_many(table, np.uint64(state), out)
 
-    def table(self, block: int) -> Array:
-        """Return the alias table that `draw` draws as from, uint64 (rows,)."""
-        table = self._tables[block]
-        return alias_table(np.ones(self._num_rows[block])) if table is None else table
-
 
 @dataclass(frozen=True)
 class PairLearning:

@@ -11,6 +11,7 @@ from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.train.loaders.samples.pairs import PairData, PairLoader
 from tasks.train.node_vectors.vectors import finish_vectors
 from tasks.train.tables.block_engine import BlockEngine
+from tasks.train.tables.device import DeviceStepper, ResidentBlocks
 from tasks.train.tables.objective import PAIRS, Negatives, PairLearning, Stepper
 from tasks.train.tables.sample_stepper import SampleStepper
 from tasks.train.tables.settings import Settings, TableSizes, choose_device_room, make_settings
@@ -46,10 +47,8 @@ class PairEngine(BlockEngine):
             stepper = SampleStepper(objective, self.grid)
             stepper.compile()  # so that rates and times to go are those of the training
             return stepper
-        from tasks.train.tables.device import device_stepper
-
         room = choose_device_room(self.grid.tables.num_blocks, sizes, device_memory)
-        return device_stepper(objective, self.grid, self.place.device, device_memory, room)
+        return DeviceStepper(objective, ResidentBlocks(self.grid, self.device, room))
 
     def vectors(self) -> Array:
         """Return the vectors at the end, float32 (N, dim); in a file where the tables have no room in memory."""

@@ -14,10 +14,7 @@ from models.vectors.base import SampledModel
 from tasks.processes.device import choose_device
 
 _SHARE = 0.8
-"""Of a device's free memory, for tables and the graph: the rest is for what is drawn at a time."""
-
-_NEGATIVE_BYTES = 8
-"""A node's, of the tables that negatives are drawn from."""
+"""Of a device's free memory, for tables: the rest is for what is drawn at a time."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +23,7 @@ class RankDevice:
 
     device: torch.device
     memory: int | None = None
-    """Bytes that tables and graph may take on the device; None: it is the CPU, whose threads take the steps."""
+    """Bytes that tables may take on the device; None: it is the CPU, whose threads take the steps."""
 
     @classmethod
     def on_gpu(cls, device: torch.device) -> RankDevice:
@@ -38,14 +35,10 @@ class RankDevice:
         """Pairs of blocks that are trained side by side."""
         return num_threads() if self.memory is None else 1
 
-    def memory_beside_draws(self, num_nodes: int) -> int | None:
-        """Return `memory` without what all negatives of so many nodes are drawn from, which lies on the device."""
-        return None if self.memory is None else max(1, self.memory - _NEGATIVE_BYTES * num_nodes)
-
 
 def why_no_gpu(model: type[SampledModel]) -> str | None:
     """Return why a model's pairs cannot be learnt on GPUs; None: they can."""
-    if not model.learns_on_device():
+    if model.learn_on_device.__func__ is SampledModel.learn_on_device.__func__:  # type: ignore[attr-defined]
         return "this model learns on CPUs only"
     return None if has_triton() else "tables are trained there by Triton, which is not installed"
 

@@ -12,8 +12,10 @@ from configs.families.row_training import BlockTrainConfig, LayoutTrainConfig, T
 from configs.values.sizes import in_words
 from models.kernels.tables.row_layout import Precision, UpdateRule, row_bytes
 from models.vectors.configs import Pairing
+from tasks.processes.memory import available_bytes
+from tasks.sizes import PROCESS_BYTES
 from tasks.storage.manifests import GraphManifest
-from tasks.train.strategies.configs import LEAST_ROWS, most_blocks
+from tasks.train.strategies.configs import most_blocks
 
 if TYPE_CHECKING:
     from tasks.train.strategies.block_grid import BlockGrid
@@ -40,6 +42,15 @@ class Settings:
     def num_pools(self) -> int:
         """Pools of the training: its steps."""
         return -(-self.total_chunks // self.chunks_a_pool)
+
+
+def tables_bytes(train: BlockTrainConfig, pairings: Sequence[Pairing], num_nodes: int) -> int:
+    """Return a training's peak memory on this machine: tables and vectors made of them, or what tables may take."""
+    rule = UpdateRule(train.optimizer)
+    tables = TableSizes.of(pairings, num_nodes, train.precision, rule).all_tables
+    memory = train.num_ranks * table_memory(train, available_bytes())
+    in_memory = tables + 4 * sum(pairing.width for pairing in pairings) * num_nodes
+    return 2 * PROCESS_BYTES * train.num_ranks + (in_memory if tables <= memory else memory)
 
 
 @dataclass(frozen=True)
@@ -143,23 +154,9 @@ def choose_room(num_blocks: int, sizes: TableSizes, memory: int, threads: int, w
     """
     if sizes.all_tables <= memory * world:
         return None
-    least = threads * sizes.keys
-    room = memory * num_blocks // sizes.largest
-    if room < least:
-        at_once = f"the {least} that {threads} threads train at once"
-        enough_blocks = _blocks_of_room(sizes, threads, memory)
-        if enough_blocks <= sizes.most_blocks:
-            raise RecipeError(
-                f"train.strategy.blocks={num_blocks} makes blocks of {in_words(sizes.largest / num_blocks)}, and "
-                f"{at_once} have no room in {in_words(memory)}; give {enough_blocks} blocks or more, or none, or raise "
-                "train.strategy.memory"
-            )
-        enough = min(least * sizes.largest / sizes.most_blocks, sizes.all_tables / world)
-        raise RecipeError(
-            f"train.strategy.memory: {in_words(memory)} have no room for {at_once}, whatever the number of blocks (of "
-            f"{LEAST_ROWS} rows or more); give {in_words(enough)} or more, or lower train.threads"
-        )
-    return room
+    enough = in_words(min(threads * sizes.keys * sizes.largest / sizes.most_blocks, sizes.all_tables / world))
+    way_out = f"raise train.strategy.memory to {enough} or more, or lower train.threads"
+    return _room(num_blocks, sizes, memory, threads, in_words(memory), way_out)
 
 
 def choose_device_room(num_blocks: int, sizes: TableSizes, memory: int) -> int:
@@ -169,13 +166,17 @@ def choose_device_room(num_blocks: int, sizes: TableSizes, memory: int) -> int:
     """
     if sizes.all_tables <= memory:
         return num_blocks * sizes.keys
-    room = memory * num_blocks // sizes.largest
-    if room < sizes.keys:
-        enough_blocks = _blocks_of_room(sizes, 1, memory)
-        more = f"give {enough_blocks} blocks or more, or none, or " if enough_blocks <= sizes.most_blocks else ""
-        raise RecipeError(
-            f"train.strategy.blocks={num_blocks} makes blocks of {in_words(sizes.largest / num_blocks)}, and the "
-            f"{sizes.keys} that are trained at once have no room in {in_words(memory)} of the GPU's memory; {more}set "
-            "train.device=cpu"
-        )
-    return room
+    return _room(num_blocks, sizes, memory, 1, f"{in_words(memory)} of the GPU's memory", "set train.device=cpu")
+
+
+def _room(num_blocks: int, sizes: TableSizes, memory: int, pairs: int, where: str, way_out: str) -> int:
+    """Return how many blocks have room in memory, where some pairs of blocks are trained side by side."""
+    least, room = pairs * sizes.keys, memory * num_blocks // sizes.largest
+    if room >= least:
+        return room
+    enough_blocks = _blocks_of_room(sizes, pairs, memory)
+    more = f"give {enough_blocks} blocks or more, or none, or " if enough_blocks <= sizes.most_blocks else ""
+    raise RecipeError(
+        f"train.strategy.blocks={num_blocks} makes blocks of {in_words(sizes.largest / num_blocks)}, and the {least} "
+        f"that are trained at once have no room in {where}; {more}{way_out}"
+    )

@@ -10,7 +10,7 @@ from tasks.calls import expected_key
 from tasks.stage import Parent
 from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.home import Home
-from tasks.storage.manifests import RunResult
+from tasks.storage.outcomes import RunResult
 from tasks.storage.snapshots import earlier_snapshots
 from tasks.train.job import WarmStart
 

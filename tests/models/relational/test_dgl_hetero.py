@@ -14,8 +14,7 @@ from torch import Tensor
 from configs.errors import RecipeError
 from configs.registry import MODELS
 from models.dgl.adapter import load_dgl
-from models.dgl.convolutions import CONVOLUTIONS
-from models.dgl.relations import check_convolution
+from models.dgl.convolutions import CONVOLUTIONS, check_convolution
 from models.relational.base import RelationalModel
 from models.relational.batch import TypedBlock
 from tests.models.relational.typed_batches import FACTS, TYPES, random_batch

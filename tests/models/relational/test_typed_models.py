@@ -12,9 +12,9 @@ from torch import Tensor
 
 from configs.errors import RecipeError
 from configs.registry import MODELS
-from models.relational.ages import AgeEncoding
 from models.relational.base import RelationalModel, plan_hops
 from models.relational.batch import TypedBatch, TypedBlock
+from models.relational.encoders import AgeEncoding
 from tests.models.relational.typed_batches import FACTS, random_batch
 from tests.registered import models_of
 from tests.support import WITHOUT_DGL

@@ -78,19 +78,17 @@ class TargetConfig(ConfigModel):
     @model_validator(mode="after")
     def _one(self) -> TargetConfig:
         if len(self._given) != 1:
-            raise ValueError(
-                "one of none, any, count, sum, mean, links and together says what is predicted, not "
-                f"{len(self._given)} of them"
-            )
+            raise ValueError(f"one of {', '.join(_FIGURES)} says what is predicted, not {len(self._given)} of them")
         if (self.by is None) != (self.together is None):
             raise ValueError(
                 "together and by go together: {together: items.product_id, by: order_id} recommends products of one "
                 "order"
             )
-        if self.figure in ("sum", "mean", "links", "together") and self.column is None:
-            raise ValueError(f"{self.figure}: {self.table} names no column; write {self.figure}: {self.table}.COLUMN")
-        if self.figure in ("none", "any", "count") and self.column is not None:
-            raise ValueError(f"{self.figure}: rows are counted, of a table; write {self.figure}: {self.table}")
+        counts_rows = self.figure in ("none", "any", "count")
+        if counts_rows != (self.column is None):
+            why = "rows are counted, of a table" if counts_rows else f"{self.table} names no column"
+            form = self.table if counts_rows else f"{self.table}.COLUMN"
+            raise ValueError(f"{self.figure}: {why}; write {self.figure}: {form}")
         return self
 
 
@@ -103,16 +101,8 @@ class NamedTargetConfig(TaskOptions, TargetConfig):
     @model_validator(mode="after")
     def _is_a_figure(self) -> NamedTargetConfig:
         if self.is_ranked:
-            raise ValueError(
-                f"{self.figure} is a target by itself; several tasks are of none, any, count, sum and mean"
-            )
+            raise ValueError(f"{self.figure} is a target by itself; several tasks are of none, any, count, sum, mean")
         return self
-
-
-def _named_targets(value: Any) -> Any:
-    if isinstance(value, dict):
-        check_names("targets", value)
-    return value
 
 
 class ActiveConfig(ConfigModel):
@@ -149,13 +139,11 @@ class LabelTableConfig(DatabaseFilesConfig, LabelConfig):
 
 
 NEWEST = "newest"
-
-
-def _or_newest(value: object) -> str:
-    return NEWEST if value == NEWEST else normalise_moment(value)
-
-
-MomentOrNewest = Annotated[str, BeforeValidator(_or_newest), WithJsonSchema(_TEXT_OR_NUMBER)]
+MomentOrNewest = Annotated[
+    str,
+    BeforeValidator(lambda value: NEWEST if value == NEWEST else normalise_moment(value)),
+    WithJsonSchema(_TEXT_OR_NUMBER),
+]
 
 
 class MomentsConfig(ConfigModel):
@@ -188,11 +176,11 @@ def _as_moments(value: Any) -> Any:
 
 
 def _share_or_moment(value: Any) -> Any:
-    if isinstance(value, float):
-        if not 0 < value < 1:
-            raise ValueError(f"{value:g} is neither a share between 0 and 1 nor a moment")
-        return value
-    return normalise_moment(value)
+    if not isinstance(value, float):
+        return normalise_moment(value)
+    if not 0 < value < 1:
+        raise ValueError(f"{value:g} is neither a share between 0 and 1 nor a moment")
+    return value
 
 
 _SHARE_OR_MOMENT = {"type": ["number", "string"]}
@@ -224,7 +212,7 @@ class PredictConfig(ConfigModel):
     """Table of the entities."""
     target: TargetConfig | None = None
     """What is predicted, computed from the tables: `{none: orders}`, `{sum: orders.amount}`, ..."""
-    targets: Annotated[dict[str, NamedTargetConfig], BeforeValidator(_named_targets)] | None = None
+    targets: dict[str, NamedTargetConfig] | None = None
     """Or several by name, which share a model: `{churn: {none: orders}, spend: {sum: orders.amount}}`; the first one
     judges it."""
     labels: LabelTableConfig | None = None
@@ -282,6 +270,8 @@ class PredictConfig(ConfigModel):
 
     @model_validator(mode="after")
     def _one_source(self) -> PredictConfig:
+        if self.targets is not None:
+            check_names("targets", self.targets)
         if sum(source is not None for source in (self.target, self.targets, self.labels, self.label)) != 1:
             raise ValueError(
                 "predict needs one of `target` (or several: `targets`), computed from the tables, `labels`, a table of "

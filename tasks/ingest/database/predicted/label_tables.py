@@ -38,9 +38,7 @@ def label_tasks(table: LabelTableConfig, entities: TableRows, intake: Intake) ->
     assert table.time is not None
     way_out = "every label needs the moment from which on it is true: fill it in, or leave the row out"
     clock = RowTimes(table.time, table.form_of(table.time), table.epoch, way_out=way_out)
-    reader = LabelReader(
-        table.label, table.task_type, table.num_classes, keeps_missing=table.on_missing_label == "predict"
-    )
+    reader = LabelReader(table)
     texts = [*entities.nodes.texts(table.key), *clock.texts, *reader.texts]
     ids, moments, labels, unknown, younger = [], [], [], 0, 0
     columns = [table.key, table.time, *reader.columns]
@@ -60,11 +58,8 @@ def label_tasks(table: LabelTableConfig, entities: TableRows, intake: Intake) ->
         labels.append(reader.codes(values[good]))
     intake.problems.raise_any()
     if not sum(map(len, ids)):
-        why = (
-            f"none of whose {unknown + younger:,} entities is in {entities.name} by then"
-            if unknown + younger
-            else "no rows"
-        )
+        left = unknown + younger
+        why = f"none of whose {left:,} entities is in {entities.name} by then" if left else "no rows"
         raise DataError(f"has {why}; are these its keys?", path=table.names, column=table.key)
     entity, moment, label = np.concatenate(ids), np.concatenate(moments), np.concatenate(labels)
     order = np.lexsort((entity, moment))
@@ -86,7 +81,7 @@ def label_tasks(table: LabelTableConfig, entities: TableRows, intake: Intake) ->
         if count:
             intake.adjust(table, f"labels of {whose} dropped", count)
             intake.hints.append(f"{table.names}: {count:,} labels are left out, for {why}")
-    return Tasks.of_kind(entity, moment, label, reader.kind(label, table.names)), unit
+    return Tasks(entity, moment, label, reader.kind(label, table.names)), unit
 
 
 def _too_early(
@@ -112,12 +107,8 @@ def own_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows]) -> Tasks:
 
     Raises DataError: there is none, or a label cannot be.
     """
-    predict = config.predict
-    assert predict.label is not None
-    rows = tables[predict.table]
-    reader = LabelReader(
-        predict.label, predict.task_type, predict.num_classes, keeps_missing=predict.on_missing_label == "predict"
-    )
+    predict, rows = config.predict, tables[config.predict.table]
+    reader = LabelReader(predict)
     parts = []
     for chunk in rows.chunks(reader.columns, reader.texts, reader.numbers):
         values, wrong = reader.read(chunk.batch)
@@ -125,7 +116,7 @@ def own_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows]) -> Tasks:
         need_memory(16 * sum(part.size for part in parts), "the labels", "take fewer rows")
     rows.intake.problems.raise_any()
     label = np.concatenate(parts)
-    return Tasks.of_kind(np.arange(rows.num_rows), rows.time, label, reader.kind(label, rows.config.names))
+    return Tasks(np.arange(rows.num_rows), rows.time, label, reader.kind(label, rows.config.names))
 
 
 def write_own_ids(table: TableRows, writer: DatasetWriter) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -13,10 +12,11 @@ import pyarrow.compute as compute
 
 from configs.errors import DataError
 from tasks.arrays import Array
+from tasks.ingest.database.predicted.configs import LabelTableConfig, PredictConfig
 from tasks.ingest.database.predicted.label_configs import (
     MOST_CLASSES,
-    LabelsGiven,
     LabelType,
+    NamedLabelConfig,
     TaskOptions,
     columns_of,
 )
@@ -55,16 +55,13 @@ def head_of(name: str, task_type: TaskType, options: TaskOptions, num_classes: i
 class LabelReader:
     """Reads the labels of one task, or of several, which stand side by side: classes as numbers, NaN for none."""
 
-    def __init__(
-        self, label: LabelsGiven, task_type: LabelType, num_classes: int | None, *, keeps_missing: bool
-    ) -> None:
-        """`keeps_missing`: whether a row without any label stays, to be predicted; else it is a mistake."""
-        self._several = label if isinstance(label, Mapping) else {}
-        self._keeps_missing = keeps_missing
-        given = [(one.label, one.task_type, one.num_classes) for one in self._several.values()]
-        if not isinstance(label, Mapping):
-            given = [(label, task_type, num_classes)]
-        self._tasks = [_TaskLabels(*one) for one in given]
+    def __init__(self, options: LabelTableConfig | PredictConfig) -> None:
+        self._several: Mapping[str, NamedLabelConfig] = options.label if isinstance(options.label, Mapping) else {}
+        self._keeps_missing = options.on_missing_label == "predict"
+        self._tasks = [
+            _TaskLabels(one.label, one.task_type, one.num_classes)  # type: ignore[arg-type] # one label each
+            for one in (self._several.values() or [options])
+        ]
         self._widths = [1] * len(self._tasks)
         self.columns = tuple(dict.fromkeys(column for one in self._tasks for column in one.columns))
         self.numbers = tuple(
@@ -132,18 +129,19 @@ class _TaskLabels:
             assert one is not None
             which = wrong[:, start : start + one.shape[1]]
             start += one.shape[1]
-            batch.wrong(which.any(1), column, "wrong label", partial(self._words, one, which))
-        return values, np.asarray(wrong.any(1))
 
-    def _words(self, values: Array, wrong: Array, row: int) -> str:
-        return wrong_label(values[row][wrong[row]][0], self._kind)
+            def message(row: int, one: Array = one, which: Array = which) -> str:
+                return wrong_label(one[row][which[row]][0], self._kind)
+
+            batch.wrong(which.any(1), column, "wrong label", message)
+        return values, np.asarray(wrong.any(1))
 
     def _column(self, batch: TableBatch, column: str) -> Array | None:
         """Return one column, float64 (n, width); None where it is text."""
         if is_text(batch.column(column).type):
-            truths = _truths(batch, column) if self.task_type in _TRUTHS else None
-            if truths is not None:
-                return truths
+            values = _truths(batch, column) if self.task_type in _TRUTHS else None
+            if values is not None:
+                return values
             batch.wrong_column(
                 column, "is text; labels are numbers, and classes whole numbers from 0: give each class its number"
             )

@@ -1,11 +1,14 @@
-"""How rows that link an entity to another table's rows lead to the entity: a foreign key, or a path of them."""
+"""How rows that link an entity to another table's rows lead to the entity, and links between both."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from configs.matching import did_you_mean
+from tasks.arrays import Array
 
 if TYPE_CHECKING:
     from tasks.ingest.database.predicted.configs import PredictConfig
@@ -34,10 +37,35 @@ class LinkPath(NamedTuple):
         of_steps = tuple(table for table, _ in self.steps)
         return (*of_steps, self.owner) if self.together else of_steps
 
-    @property
-    def is_link_table(self) -> bool:
-        """Whether the two foreign keys are of one table."""
-        return len(self.steps) == 1
+
+class Links(NamedTuple):
+    """All links there are, oldest first."""
+
+    path: LinkPath
+    entity: Array
+    """int64 (n,): dense ids."""
+    target: Array
+    """int64 (n,): dense ids of the other table's rows."""
+    time: Array
+    """int64 (n,): when the rows that make it up were all there."""
+
+    def between(self, start: int, end: int) -> slice:
+        """Return those of start <= time < end."""
+        first, last = np.searchsorted(self.time, [start, end])
+        return slice(int(first), int(last))
+
+
+class PositiveLinks(NamedTuple):
+    """What entities are linked to within their horizons."""
+
+    all: Links
+    """All links of all times."""
+    task: Array
+    """int64 (m,), ascending: the task's row."""
+    target: Array
+    """int64 (m,): dense id of what its entity is linked to, each once."""
+    without: int
+    """Entities at moments that are left out, without any link."""
 
 
 def link_path(predict: PredictConfig, tables: Mapping[str, DatabaseTableConfig]) -> LinkPath:

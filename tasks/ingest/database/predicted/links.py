@@ -12,11 +12,11 @@ import numpy as np
 
 from configs.errors import DataError
 from configs.moments import TimeUnit
-from tasks.arrays import Array
+from tasks.arrays import Array, blocks
 from tasks.ingest.database.configs import DatabaseConfig
 from tasks.ingest.database.moments import length_time, time_text
-from tasks.ingest.database.predicted.link_paths import LinkPath, link_path
-from tasks.ingest.database.predicted.linked import Links, PositiveLinks
+from tasks.ingest.database.predicted.label_values import LabelFacts
+from tasks.ingest.database.predicted.link_paths import Links, PositiveLinks, link_path
 from tasks.ingest.database.predicted.targets import (
     Tasks,
     check_end,
@@ -86,7 +86,7 @@ def ranking_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows], unit:
     assert predict.at is not None
     assert predict.horizon is not None
     links = read_links(config, tables)
-    presence = presence_of(config, tables, unit)
+    present = presence_of(config, tables, unit)
     horizon = length_time(predict.horizon, unit, "dataset.predict.horizon")
     timed = next(tables[name] for name in links.path.tables if tables[name].time is not None)
     end = data_end(predict, timed, unit)
@@ -97,7 +97,7 @@ def ranking_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows], unit:
     parts: list[tuple[Array, ...]] = []
     count = without = too_young = 0
     for moment in sorted([*moments.tolist(), *later]):
-        there = presence.at(moment)
+        there = present(moment)
         entity, target = (np.empty(0, np.int64),) * 2
         if moment in later:
             ids, label = np.flatnonzero(there), np.full(int(there.sum()), np.nan)
@@ -109,7 +109,7 @@ def ranking_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows], unit:
             ids, label = np.unique(entity, return_counts=True)
             without += int(there.sum()) - len(ids)
         if not len(ids):
-            refuse_empty(predict, presence.entities, moment, unit, someone=bool(there.any()))
+            refuse_empty(predict, tables[predict.table], moment, unit, someone=bool(there.any()))
         task = count + np.searchsorted(ids, entity)
         parts.append((ids, np.full(len(ids), moment), label.astype(np.float64), task, target))
         count += len(ids)
@@ -122,8 +122,8 @@ def ranking_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows], unit:
             f"{too_young:,} links are left out, to rows of {targets.name} that are no older than the moment: nobody "
             "can recommend them then"
         )
-    label_column = labels.astype(np.float32)[:, None]
-    return Tasks(entities, moment_of, label_column, "ranking", 0, PositiveLinks(links, task, target, without))
+    positive = PositiveLinks(links, task, target, without)
+    return Tasks(entities, moment_of, labels.astype(np.float32)[:, None], LabelFacts("ranking", 0), positive)
 
 
 def _positives(
@@ -160,29 +160,19 @@ def _pairs_together(owner: Array, target: Array, size: int) -> Array:
     return np.unique((target[first] * size + target[second])[first != second])
 
 
-def relation_of_links(path: LinkPath, tables: Mapping[str, TableRows]) -> tuple[tuple[str, str, str], bool]:
-    """Return the relation whose edges are all links, and whether these lead from the target to the owner.
-
-    The edges of a link table, where it is one; else a relation that `write_links` makes.
-    """
-    rows = tables[path.table].config
-    if path.is_link_table and rows.is_link:
-        reverse = next(iter(rows.foreign)) == path.column
-        ends = (path.target, path.owner) if reverse else (path.owner, path.target)
-        return (ends[0], file_name(path.table), ends[1]), reverse
-    return (path.owner, file_name(path.table), path.target), False
+def _is_link_table(links: Links, tables: Mapping[str, TableRows]) -> bool:
+    """Whether a link is a row of a link table, whose edges join owner and target already."""
+    return len(links.path.steps) == 1 and tables[links.path.table].config.is_link
 
 
 def write_links(links: Links, tables: Mapping[str, TableRows], writer: DatasetWriter) -> RelationWriter | None:
     """Write the links as edges from owners to targets, where they are no link table's own."""
-    rows = tables[links.path.table].config
-    if links.path.is_link_table and rows.is_link:
+    if _is_link_table(links, tables):
         return None
     ends = (tables[links.path.owner], tables[links.path.target])
     with ExitStack() as stack:
         relation = RelationWriter(links.path.table, ends, writer, stack, timed=True)
-        for first in range(0, len(links.entity), _ROWS):
-            some = slice(first, first + _ROWS)
+        for some in blocks(len(links.entity), _ROWS):
             relation.write(links.entity[some], links.target[some], links.time[some], {})
     return relation
 
@@ -192,14 +182,17 @@ def describe_ranking(
 ) -> RankingTask:
     """Return the manifest's entry."""
     assert config.predict.horizon is not None
-    triplet, reverse = relation_of_links(links.path, tables)
+    path = links.path
+    # The first foreign key of a link table is where its edges begin.
+    reverse = _is_link_table(links, tables) and next(iter(tables[path.table].config.foreign)) == path.column
+    ends = (path.target, path.owner) if reverse else (path.owner, path.target)
     return RankingTask(
-        candidates=links.path.target,
-        history=joined_name(triplet),
+        candidates=path.target,
+        history=joined_name((ends[0], file_name(path.table), ends[1])),
         history_is_reversed=reverse,
         horizon=length_time(config.predict.horizon, unit, "dataset.predict.horizon"),
         new_only=config.predict.new_only,
-        together=links.path.together,
+        together=path.together,
     )
 
 

@@ -52,13 +52,13 @@ def deal(tasks: Tasks, predict: PredictConfig, entities: NodeSet, unit: TimeUnit
     owner[(tasks.moment < valid) & (end <= valid)] = 0
     owner[(tasks.moment >= valid) & (tasks.moment < test) & (end <= test)] = 1
     owner[tasks.moment >= test] = 2
-    splits, names = _by_split(owner, labelled)
-    if names:
+    splits, empty = _by_split(owner, labelled)
+    if empty:
         moments = np.unique(tasks.moment[labelled])
         shown = ", ".join(time_text(int(moment), unit) for moment in moments[:_SHOWN])
         shown += f", ... ({len(moments):,})" if len(moments) > _SHOWN else ""
         raise RecipeError(
-            f"dataset.predict: the {names} split is empty: moments are {shown}, validation begins "
+            f"dataset.predict: the {empty} split is empty: moments are {shown}, validation begins "
             f"at {time_text(valid, unit)} and test at {time_text(test, unit)}, and a horizon"
             f"{f' of {predict.horizon}' if predict.horizon else ''} must end before the next split begins; name "
             "earlier moments (at), or where validation and test begin (split: {valid: ..., test: ...})"
@@ -105,10 +105,10 @@ def _deal_at_random(labelled: Array, predict: PredictConfig, entities: NodeSet) 
     keys = pa.array(np.arange(len(labelled))) if entities.index is None else entities.index.keys()
     drawn = (hash_ids(keys.cast(pa.string())) >> np.uint64(11)) / float(1 << 53)
     owner = np.where(drawn < tested, 2, np.where(drawn < held, 1, 0))
-    splits, names = _by_split(owner, labelled)
-    if names:
+    splits, empty = _by_split(owner, labelled)
+    if empty:
         raise RecipeError(
-            f"dataset.predict.split: of {np.count_nonzero(labelled):,} labelled rows none is left for the {names} "
+            f"dataset.predict.split: of {np.count_nonzero(labelled):,} labelled rows none is left for the {empty} "
             "split; give larger shares, or more rows"
         )
     return DealtTasks(splits, None, 0)

@@ -5,7 +5,7 @@ Memory: 24 bytes for each row of the target's table (and of the table that says 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -25,14 +25,13 @@ from tasks.ingest.database.predicted.configs import (
     TargetConfig,
 )
 from tasks.ingest.database.predicted.label_values import LabelFacts, head_of
-from tasks.ingest.database.predicted.linked import PositiveLinks
+from tasks.ingest.database.predicted.link_paths import PositiveLinks
 from tasks.ingest.database.rows import TableRows, look_up
 from tasks.ingest.labels import LabelKind, wrong_labels
 from tasks.ingest.tables.columns import numbers
 from tasks.ingest.tables.intake import Intake
 from tasks.sizes import need_memory
 from tasks.storage.graph_store import ALWAYS
-from tasks.storage.manifests import TaskHead, TaskType
 
 _MOST_MOMENTS = 100_000
 _SHOWN = 3
@@ -49,20 +48,12 @@ class Tasks(NamedTuple):
     """int64 (n,); None: rows have no times."""
     label: Array
     """The column `label`: int64 (n,) of classes, else float32 (n, width)."""
-    task_type: TaskType
-    num_classes: int
+    facts: LabelFacts
     links: PositiveLinks | None = None
     """Of a ranking."""
-    heads: tuple[TaskHead, ...] = ()
-    """Of several tasks."""
     past: Mapping[str, Array] = MappingProxyType({})
     """Of computed labels, float32 (n, width) each with NaN for none: `last_value`, the same figure of as long before
     the moment, and `own_mean`, the mean of the entity's earlier labels that were known by then."""
-
-    @classmethod
-    def of_kind(cls, entity: Array, moment: Array | None, label: Array, kind: LabelFacts) -> Tasks:
-        """Return tasks with labels of a kind."""
-        return cls(entity, moment, label, kind.task_type, kind.num_classes, heads=kind.heads)
 
 
 def moments_of(at: MomentsConfig, unit: TimeUnit, newest: int) -> Array:
@@ -94,38 +85,29 @@ def moments_of(at: MomentsConfig, unit: TimeUnit, newest: int) -> Array:
     return np.arange(first, last + 1, step, dtype=np.int64)
 
 
-class Presence(NamedTuple):
-    """Who is there at a moment, and active."""
+def presence_of(config: DatabaseConfig, tables: Mapping[str, TableRows], unit: TimeUnit) -> Callable[[int], Array]:
+    """Return what tells which entities are predicted at a moment, bool (num_rows,): those there, and active."""
+    predict, active, entities = config.predict, config.predict.active, tables[config.predict.table]
+    events_by_key: list[_Events] = []
+    within = 0
+    if active is not None:
+        within = length_time(active.within, unit, "dataset.predict.active.within")
+        counted = predict.target is not None and not predict.target.is_ranked and predict.target.table == active.any
+        rows = tables[active.any]
+        keys = [column for column, target in rows.config.foreign.items() if target == predict.table]
+        keys = [predict.via] if counted and predict.via else keys
+        events_by_key = [_events(rows, key, None, tables) for key in keys]
 
-    entities: TableRows
-    active: tuple[_Events, ...]
-    """Rows that name them, by each foreign key; none: all that are there count."""
-    within: int
-
-    def at(self, moment: int) -> Array:
-        """Return which entities are predicted at a moment, bool (num_rows,)."""
-        entities, active = self.entities, self.active
+    def at(moment: int) -> Array:
         there = np.ones(entities.num_rows, np.bool_) if entities.time is None else entities.time < moment
-        if active:
+        if active is not None:
             recent = np.zeros(entities.num_rows, np.bool_)
-            for events in active:
-                recent[events.entity[events.between(moment - self.within, moment)]] = True
+            for events in events_by_key:
+                recent[events.entity[events.between(moment - within, moment)]] = True
             there &= recent
         return there
 
-
-def presence_of(config: DatabaseConfig, tables: Mapping[str, TableRows], unit: TimeUnit) -> Presence:
-    """Return who is there at which moment."""
-    predict, active = config.predict, config.predict.active
-    if active is None:
-        return Presence(tables[predict.table], (), 0)
-    within = length_time(active.within, unit, "dataset.predict.active.within")
-    counted = predict.target is not None and not predict.target.is_ranked and predict.target.table == active.any
-    via = predict.via if counted else None
-    rows = tables[active.any]
-    keys = [column for column, target in rows.config.foreign.items() if target == predict.table]
-    events = tuple(_events(rows, key, None, tables) for key in ([via] if via else keys))
-    return Presence(tables[predict.table], events, within)
+    return at
 
 
 def computed_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows], unit: TimeUnit) -> Tasks:
@@ -140,7 +122,7 @@ def computed_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows], unit
     assert predict.at is not None
     assert predict.horizon is not None
     horizon = length_time(predict.horizon, unit, "dataset.predict.horizon")
-    presence, targets = presence_of(config, tables, unit), predict.computed
+    present, targets = presence_of(config, tables, unit), predict.computed
     named = [tables[name] for name in dict.fromkeys(target.table for target in targets.values())]
     end = min(data_end(predict, rows, unit) for rows in named)
     moments = moments_of(predict.at, unit, end - horizon)
@@ -150,29 +132,29 @@ def computed_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows], unit
     figures = _Figures(config, tables, horizon, unit)
     parts: list[tuple[Array, ...]] = []
     for moment in sorted([*moments.tolist(), *later]):
-        there = presence.at(moment)
+        there = present(moment)
         last = figures.at(moment - horizon)
         label = np.full_like(last, np.nan) if moment in later else figures.at(moment)
         ids = np.flatnonzero(there & ((moment in later) | ~np.isnan(label).all(1)))
         if not len(ids):
-            refuse_empty(predict, presence.entities, moment, unit, someone=bool(there.any()))
+            refuse_empty(predict, tables[predict.table], moment, unit, someone=bool(there.any()))
         parts.append((ids, np.full(len(ids), moment), label[ids], last[ids], figures.own_mean(moment, ids, label)))
         need = (16 + 12 * label.shape[1]) * sum(len(part[0]) for part in parts)
         need_memory(need, "what is to be predicted", "name fewer moments")
     entity, moment_of, labels, last, mean = (np.concatenate(each) for each in zip(*parts, strict=True))
     past = {"last_value": last, "own_mean": mean}
-    return Tasks.of_kind(entity, moment_of, labels, _kind_of(targets))._replace(past=past)
+    return Tasks(entity, moment_of, labels, _kind_of(targets), past=past)
 
 
 def _kind_of(targets: Mapping[str, TargetConfig]) -> LabelFacts:
     """Return what the labels of computed targets are."""
-    kinds: list[LabelFacts] = []
-    heads: list[TaskHead] = []
+    heads = []
     for name, one in targets.items():
-        kinds.append(LabelFacts("binary", 2) if one.figure in ("none", "any") else LabelFacts("regression", 0))
-        if isinstance(one, NamedTargetConfig):
-            heads.append(head_of(name, kinds[-1].task_type, one, kinds[-1].num_classes))
-    return LabelFacts("several", 0, tuple(heads)) if heads else kinds[0]
+        kind = LabelFacts("binary", 2) if one.figure in ("none", "any") else LabelFacts("regression", 0)
+        if not isinstance(one, NamedTargetConfig):
+            return kind
+        heads.append(head_of(name, kind.task_type, one, kind.num_classes))
+    return LabelFacts("several", 0, tuple(heads))
 
 
 class _Figures:
@@ -255,10 +237,10 @@ def check_end(predict: PredictConfig, rows: TableRows, moments: Array, horizon: 
     """Refuse moments whose horizon reaches beyond the newest row: what is not there yet would count as nothing."""
     newest, end = rows.newest, data_end(predict, rows, unit)
     assert newest is not None
-    if predict.data_end is None:
-        _tell_stragglers(rows, int(moments[-1]), horizon, unit)
     late = moments[moments + horizon > end]
     if not len(late):
+        if predict.data_end is None:
+            _tell_stragglers(rows, int(moments[-1]), horizon, unit)
         return
     shown = ", ".join(time_text(int(moment), unit) for moment in late[:_SHOWN])
     shown += ", ..." if len(late) > _SHOWN else ""
@@ -279,7 +261,7 @@ def _tell_stragglers(rows: TableRows, last: int, horizon: int, unit: TimeUnit) -
     """Tell where hardly any row reaches beyond half of the last horizon: one mistaken time passes for complete data."""
     assert rows.time is not None
     few = max(1, len(rows.time) // _STRAGGLERS)
-    if len(rows.time) < _FEWEST_ROWS or last + horizon > end_of_data(int(rows.time.max()), unit):
+    if len(rows.time) < _FEWEST_ROWS:
         return
     before = int(np.partition(rows.time, -few - 1)[-few - 1])
     if last + horizon - end_of_data(before, unit) <= horizon / 2:

@@ -9,7 +9,7 @@ import numpy as np
 
 from configs.errors import DataError
 from configs.moments import TimeUnit
-from tasks.ingest.database.moments import DAY
+from tasks.ingest.database.moments import DAY, end_of_data
 from tasks.ingest.database.proposal.names import (
     COUNTED,
     PREDICTED,
@@ -84,7 +84,9 @@ def guess_tables(tables: dict[str, TableFacts], intake: Intake, max_categories: 
     _guess_foreign(guesses, intake)
     for guess in guesses.values():
         _guess_time(guess, intake)
-        _guess_kinds(guess, max_categories)
+        for column, facts in guess.table.columns.items():
+            if column not in (guess.key, guess.time, *guess.foreign):
+                guess.kinds[column] = _kind_of(column, facts, guess, max_categories)
         _ignore_ids(guess, guesses)
     return guesses
 
@@ -113,7 +115,9 @@ def _scored(table: TableFacts, is_candidate: Callable[[ColumnFacts], bool]) -> l
     return [
         (key_score(column, table.name, place), -place, column)
         for place, (column, facts) in enumerate(table.columns.items())
-        if is_candidate(facts) and facts.may_name_rows and not _is_dated(facts)
+        if is_candidate(facts)
+        and facts.may_name_rows
+        and not (facts.profile.forms <= {"date text"} or facts.has_dates_of_another_form)
     ]
 
 
@@ -134,12 +138,14 @@ def _find_broken_key(guess: Guess) -> None:
 
 
 def _guess_foreign(guesses: dict[str, Guess], intake: Intake) -> None:
-    indexes = {name: guess.table.columns[guess.key].index for name, guess in guesses.items() if guess.key is not None}
-    keys = {name: index for name, index in indexes.items() if index is not None}
+    keys = {
+        name: index
+        for name, guess in guesses.items()
+        if guess.key is not None and (index := guess.table.columns[guess.key].index) is not None
+    }
     for name, guess in guesses.items():
-        table = guess.table
-        columns = [column for column, facts in table.columns.items() if _may_refer(facts)]
-        shares = share_of_known(table, columns, keys, intake)
+        columns = [column for column, facts in guess.table.columns.items() if _may_refer(facts)]
+        shares = share_of_known(guess.table, columns, keys, intake)
         for column in columns:
             _choose_target(name, guess, column, {t: shares.get((column, t), (0, 0)) for t in keys}, guesses)
     for name, guess in guesses.items():  # a key that another table's key is: one row of this for one of that
@@ -154,10 +160,6 @@ def _guess_foreign(guesses: dict[str, Guess], intake: Intake) -> None:
 
 def _may_refer(facts: ColumnFacts) -> bool:
     return facts.may_name_rows and facts.profile.empty < facts.profile.rows and not facts.has_dates_of_another_form
-
-
-def _is_dated(facts: ColumnFacts) -> bool:
-    return facts.profile.forms <= {"date text"} or facts.has_dates_of_another_form
 
 
 def _choose_target(
@@ -205,18 +207,20 @@ def _guess_time(guess: Guess, intake: Intake) -> None:
     for place, (column, facts) in enumerate(guess.table.columns.items()):
         if column == guess.key or column in guess.foreign:
             continue
-        epoch = _epoch(column, facts)
-        dated = facts.profile.forms <= {"date", "date text"} and bool(facts.profile.forms)
+        profile, epoch = facts.profile, None
+        if profile.forms == {"whole"} and time_score(column):
+            ranges = ((unit, low <= profile.low <= profile.high <= high) for unit, (low, high) in _EPOCHS.items())
+            epoch = next((unit for unit, fits in ranges if fits), None)
+        dated = profile.forms <= {"date", "date text"} and bool(profile.forms)
         form = None  # whole numbers must be called like a time besides
-        if facts.has_dates_of_another_form or (facts.profile.forms <= {"whole", "numeric text"} and time_score(column)):
-            form = facts.profile.date_form
+        if facts.has_dates_of_another_form or (profile.forms <= {"whole", "numeric text"} and time_score(column)):
+            form = profile.date_form
         if form is not None:
             guess.time_formats[column] = form
             dated, epoch = True, None
         if not dated and epoch is None:
             continue
-        full = 1 - facts.profile.empty / facts.profile.rows
-        options.append((time_score(column), full, -place, column, epoch))
+        options.append((time_score(column), 1 - profile.empty / profile.rows, -place, column, epoch))
     good = sorted((one for one in options if one[0] >= 0 and one[1] > 0.5), reverse=True)
     for _, _, _, column, _ in options:
         if not is_birth(column) and not any(column == one[3] for one in good):
@@ -233,14 +237,6 @@ def _guess_time(guess: Guess, intake: Intake) -> None:
         guess.notes["time"] = "is it when a row came to be known?"
     guess.gaps_in_time = full < 1
     _read_times(guess, intake)
-
-
-def _epoch(column: str, facts: ColumnFacts) -> str | None:
-    """Return what whole numbers count since 1970, where they may be times."""
-    profile = facts.profile
-    if profile.forms != {"whole"} or time_score(column) == 0:
-        return None
-    return next((unit for unit, (low, high) in _EPOCHS.items() if low <= profile.low <= profile.high <= high), None)
 
 
 def _read_times(guess: Guess, intake: Intake) -> None:
@@ -263,30 +259,24 @@ def _read_times(guess: Guess, intake: Intake) -> None:
     guess.unit = clock.unit or "seconds"
 
 
-def _guess_kinds(guess: Guess, max_categories: int) -> None:
-    table = guess.table
-    taken = {guess.key, guess.time, *guess.foreign}
-    for column, facts in table.columns.items():
-        if column not in taken:
-            has_time = guess.time is not None and (time_score(column) >= -1 or is_birth(column))
-            verdict = judge(
-                column, facts.profile, is_csv=table.config.is_csv, max_categories=max_categories, has_own_time=has_time
-            )
-            dated = column in guess.time_formats or facts.profile.forms <= {"date", "date text"}
-            if column in guess.time_formats and has_time:
-                verdict = Verdict("time")
-            words = facts.profile.missing_words if table.config.is_csv else ()
-            if words and column not in guess.time_formats:
-                verdict = Verdict("number")
-                guess.missing_values = tuple(dict.fromkeys((*guess.missing_values, *words)))
-            later = dated and guess.time is not None and not has_time
-            if later:
-                verdict = Verdict("ignore", "may hold times that are later than the row's")
-            if verdict.kind in ("number", "list") and facts.profile.broken:
-                verdict = Verdict("ignore", f"{facts.profile.broken}, which a column of numbers may not hold")
-            guess.kinds[column] = verdict
-            if verdict.kind != "ignore" and is_kept_up_to_date(column):
-                guess.notes.setdefault(column, "written again later? Then it tells of the future: ignore it")
+def _kind_of(column: str, facts: ColumnFacts, guess: Guess, max_categories: int) -> Verdict:
+    """Return what a column is taken as that names no row and is not the row's time."""
+    profile, is_csv, form = facts.profile, guess.table.config.is_csv, guess.time_formats.get(column)
+    has_time = guess.time is not None and (time_score(column) >= -1 or is_birth(column))
+    verdict = judge(column, profile, is_csv=is_csv, max_categories=max_categories, has_own_time=has_time)
+    if form is not None and has_time:
+        verdict = Verdict("time")
+    words = profile.missing_words if is_csv and form is None else ()
+    if words:
+        verdict = Verdict("number")
+        guess.missing_values = tuple(dict.fromkeys((*guess.missing_values, *words)))
+    if guess.time is not None and not has_time and (form is not None or profile.forms <= {"date", "date text"}):
+        verdict = Verdict("ignore", "may hold times that are later than the row's")
+    if verdict.kind in ("number", "list") and profile.broken:
+        verdict = Verdict("ignore", f"{profile.broken}, which a column of numbers may not hold")
+    if verdict.kind != "ignore" and is_kept_up_to_date(column):
+        guess.notes.setdefault(column, "written again later? Then it tells of the future: ignore it")
+    return verdict
 
 
 def _ignore_ids(guess: Guess, guesses: dict[str, Guess]) -> None:
@@ -311,29 +301,23 @@ def guess_target(guesses: dict[str, Guess]) -> PredictGuess | None:
     """Return what may be predicted: rows of a table that many name, by those that name it at some time."""
     options = []
     for name, guess in guesses.items():
-        for target, column in guess.foreign.items():
+        for column in guess.foreign.values():
             entity = guesses[column]
             if guess.time is None or guess.newest <= guess.oldest or entity.key is None or column == name:
                 continue
             options.append(
-                (usual_score(column, PREDICTED), usual_score(name, COUNTED), guess.table.num_rows, column, name, target)
+                (usual_score(column, PREDICTED), usual_score(name, COUNTED), guess.table.num_rows, column, name)
             )
     if not options:
         return None
-    *_, entity_name, target_name, _ = max(options)
-    return _at_moments(entity_name, target_name, guesses)
-
-
-def _at_moments(entity: str, target: str, guesses: dict[str, Guess]) -> PredictGuess:
-    rows, span_of = guesses[target], guesses[target].newest - guesses[target].oldest
-    if rows.unit == "number":
-        horizon = max(1, span_of // 10)
-        end = rows.newest + 1
-    else:
-        days = max(1, span_of // DAY // 10)
-        horizon = max(day for day in _USUAL_DAYS if day <= days or day == 1) * DAY
-        end = (rows.newest // DAY + 1) * DAY
-    last = end - horizon
-    oldest = max(rows.oldest, guesses[entity].oldest if guesses[entity].time else rows.oldest)
-    count = int(np.clip((last - oldest) // horizon - 1, 2, 8))
-    return PredictGuess(entity, target, horizon, last - count * horizon, last, rows.unit)
+    *_, predicted, counted = max(options)
+    rows, first = guesses[counted], guesses[counted].oldest
+    span = rows.newest - first
+    horizon = max(1, span // 10)
+    if rows.unit == "seconds":
+        horizon = max(day for day in _USUAL_DAYS if day <= max(1, span // DAY // 10)) * DAY
+    last = end_of_data(rows.newest, rows.unit) - horizon
+    if guesses[predicted].time:
+        first = max(first, guesses[predicted].oldest)
+    count = int(np.clip((last - first) // horizon - 1, 2, 8))
+    return PredictGuess(predicted, counted, horizon, last - count * horizon, last, rows.unit)

@@ -5,24 +5,29 @@ from __future__ import annotations
 import re
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
-_KEY_WORDS = frozenset(
-    {"id", "key", "code", "no", "nr", "num", "number", "uuid", "guid", "ref", "pk", "fk", "sk", "hash"}
+
+
+def _split(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_KEY_WORDS = _split("id key code no nr num number uuid guid ref pk fk sk hash")
+_IDS = _split("id uuid guid pk fk sk")
+_NO_KEY = _split("name title email mail phone description text comment url address")
+_UP = _split("parent manager boss supervisor previous predecessor root reply super")
+_FIRST = _split(
+    """created create placed ordered joined registered signup opened posted written sent started start inserted
+    occurred happened published"""
 )
-_IDS = frozenset({"id", "uuid", "guid", "pk", "fk", "sk"})
-_NO_KEY = frozenset({"name", "title", "email", "mail", "phone", "description", "text", "comment", "url", "address"})
-_UP = frozenset({"parent", "manager", "boss", "supervisor", "previous", "predecessor", "root", "reply", "super"})
-_FIRST = frozenset({"created", "create", "placed", "ordered", "joined", "registered", "signup", "opened", "posted"})
-_FIRST_TOO = frozenset({"written", "sent", "started", "start", "inserted", "occurred", "happened", "published"})
-_TIME_WORDS = frozenset({"time", "timestamp", "ts", "date", "datetime", "at", "on", "when", "day"})
-_LATER_TEXT = """
-    updated update modified deleted closed ended end finished delivered shipped returned cancelled canceled
-    expires expiry due last until valid resolved paid completed left terminated
-"""
-_LATER = frozenset(_LATER_TEXT.split())
-_KEPT_UP_TEXT = """
-    total totals status last latest current lifetime ltv balance active churned count counts updated average avg rank
-"""
-_KEPT_UP = frozenset(_KEPT_UP_TEXT.split())
+_TIME_WORDS = _split("time timestamp ts date datetime at on when day")
+_LATER = _split(
+    """updated update modified deleted closed ended end finished delivered shipped returned cancelled canceled
+    expires expiry due last until valid resolved paid completed left terminated"""
+)
+_KEPT_UP = _split(
+    """total totals status last latest current lifetime ltv balance active churned count counts updated average avg
+    rank"""
+)
 _PEOPLE_TEXT = """
     customer user account client patient member subscriber person people driver employee seller student supplier
     vendor player applicant borrower card policy device machine product item
@@ -44,9 +49,8 @@ def words(name: str) -> list[str]:
 
 def singular(word: str) -> str:
     """Return a word without its plural ending."""
-    irregular = {"people": "person", "children": "child", "data": "datum"}
-    if word in irregular:
-        return irregular[word]
+    if word == "people":
+        return "person"
     for ending, new in (("ies", "y"), ("sses", "ss"), ("xes", "x"), ("ches", "ch"), ("shes", "sh")):
         if word.endswith(ending) and len(word) > len(ending) + 1:
             return word[: -len(ending)] + new
@@ -114,7 +118,7 @@ def time_score(column: str) -> int:
     column_words = set(words(column))
     if is_birth(column) or column_words & _LATER:
         return -2
-    if column_words & (_FIRST | _FIRST_TOO):
+    if column_words & _FIRST:
         return 3
     return 2 if column_words & {"timestamp", "datetime", "time", "ts"} else (1 if column_words & _TIME_WORDS else 0)
 

@@ -72,8 +72,8 @@ def propose_recipe(places: Sequence[str]) -> str:
 
 def _table_lines(name: str, guess: Guess) -> list[str]:
     table, notes = guess.table, guess.notes
-    kind = "; a row is an edge" if guess.is_link else ""
-    lines = [_with_comment(f"{_scalar(name)}:", f"{table.num_rows:,} rows{kind}", width=34)]
+    rows = f"{table.num_rows:,} rows{'; a row is an edge' if guess.is_link else ''}"
+    lines = [_with_comment(f"{_scalar(name)}:", rows, width=34)]
     files = table.config.files
     lines.append(f"  files: {_scalar(files[0]) if len(files) == 1 else _flow(list(files))}")
     if files[0].endswith(".duckdb"):
@@ -101,17 +101,17 @@ def _table_lines(name: str, guess: Guess) -> list[str]:
             lines.append(_with_note(f"    {_scalar(column)}: {_scalar(target)}", notes.get(column)))
     if guess.dangling:
         lines.append("  on_unknown_id: count                # error refuses them, drop leaves their rows out")
-    read = {column: verdict for column, verdict in guess.kinds.items() if verdict.kind != "ignore"}
-    left = {column: verdict.why for column, verdict in guess.kinds.items() if verdict.kind == "ignore"}
     if guess.kinds:
         lines.append("  columns:")
-    for column, verdict in read.items():
-        kind = "number" if verdict.kind == "list" else verdict.kind
-        lines.append(_with_note(f"    {_scalar(column)}: {kind}", notes.get(column)))
-    for column, why in left.items():
-        note = f"; {_UNSURE}{notes[column]}" if column in notes else ""
-        lines.append(_with_comment(f"    {_scalar(column)}: ignore", why + note))
-    return lines
+    ignored: list[str] = []
+    for column, verdict in guess.kinds.items():
+        if verdict.kind != "ignore":
+            kind = "number" if verdict.kind == "list" else verdict.kind
+            lines.append(_with_note(f"    {_scalar(column)}: {kind}", notes.get(column)))
+        else:
+            note = f"; {_UNSURE}{notes[column]}" if column in notes else ""
+            ignored.append(_with_comment(f"    {_scalar(column)}: ignore", verdict.why + note))
+    return [*lines, *ignored]
 
 
 def _form_lines(guess: Guess) -> list[str]:
@@ -125,14 +125,10 @@ def _form_lines(guess: Guess) -> list[str]:
         return []
     fitting = {column: guess.table.columns[column].profile.date_forms for column in forms}
     doubt = [f"{column} may be {other[1]} as well" for column, other in fitting.items() if len(other) > 1]
-    shown = forms[guess.time] if list(forms) == [guess.time] and guess.time else forms
-    return [_with_note(f"  time_format: {_quoted(shown)}", "; ".join(doubt) or None)]
-
-
-def _quoted(forms: str | dict[str, str]) -> str:
-    if isinstance(forms, str):
-        return f'"{forms}"'
-    return "{" + ", ".join(f'{_scalar(column)}: "{form}"' for column, form in forms.items()) + "}"
+    shown = "{" + ", ".join(f'{_scalar(column)}: "{form}"' for column, form in forms.items()) + "}"
+    if list(forms) == [guess.time]:
+        shown = f'"{next(iter(forms.values()))}"'
+    return [_with_note(f"  time_format: {shown}", "; ".join(doubt) or None)]
 
 
 def _predict_lines(target: PredictGuess | None, guesses: dict[str, Guess]) -> list[str]:

@@ -29,11 +29,9 @@ _FORMATS = (".parquet", ".pq", ".csv", ".tsv")
 _PACKED = (".gz", ".zst")
 _DUCKDB = ".duckdb"
 _NUMBERED = re.compile(r"[-_.](part[-_.]?)?\d[\d_-]*$")
-_LONGEST_NAME = 1000
-"""Characters of a key in YAML, in one line: 1,024, signs of its own included."""
 _FEW, _SHARE = 10, 0.05
 """So many of a column's values, or such a share, may stand twice: called like a key, it is one with mistakes."""
-MOST_KEYS = 50_000_000
+_MOST_KEYS = 50_000_000
 """Rows of which a key is looked for: an index of them takes some 2 GB."""
 
 
@@ -126,7 +124,7 @@ def table_name(name: str) -> str:
 
 
 def _tables_of_folder(folder: Path, given: str) -> dict[str, tuple[str, ...]]:
-    groups: dict[str, list[Path]] = {}
+    groups: dict[str, list[str]] = {}
     tables: dict[str, tuple[str, ...]] = {}
     for path in sorted(names_in(folder)):
         place = str(Path(given) / path.name)
@@ -138,14 +136,9 @@ def _tables_of_folder(folder: Path, given: str) -> dict[str, tuple[str, ...]]:
         elif path.suffix == _DUCKDB:
             tables |= dict.fromkeys(duckdb_tables(path), (place,))
         elif is_table(path.name):
-            groups.setdefault(_NUMBERED.sub("", table_name(path.name)) or table_name(path.name), []).append(path)
-    for name, paths in groups.items():
-        places = [str(Path(given) / path.name) for path in paths]
-        if len(paths) > 1:
-            tables[name] = tuple(places)
-        else:
-            tables[table_name(paths[0].name)] = (places[0],)
-    return tables
+            groups.setdefault(_NUMBERED.sub("", table_name(path.name)) or table_name(path.name), []).append(place)
+    alone = {table_name(Path(places[0]).name): tuple(places) for places in groups.values() if len(places) == 1}
+    return tables | alone | {name: tuple(places) for name, places in groups.items() if len(places) > 1}
 
 
 def read_tables(places: dict[str, tuple[str, ...]], intake: Intake) -> dict[str, TableFacts]:
@@ -156,9 +149,6 @@ def read_tables(places: dict[str, tuple[str, ...]], intake: Intake) -> dict[str,
         config = with_header_found(config, name, intake).model_copy(update={"table": name})
         rows = TableRows(name, config, intake, text_ids=False)
         names = rows.column_names()
-        for column in names:
-            if len(column.encode("unicode_escape")) > _LONGEST_NAME:
-                raise DataError("a column's name is too long for a recipe", path=config.names, column=column[:40])
         columns = {column: ColumnFacts() for column in names}
         count = 0
         for whole in intake.batches(config, names, (), (), names):
@@ -178,29 +168,20 @@ def _look_for_key(facts: ColumnFacts, values: pa.Array) -> None:
     if pa.types.is_floating(values.type):
         there = values.filter(compute.invert(compute.is_null(values, nan_is_null=True)))
         facts.all_whole &= bool(compute.all(compute.equal(there, compute.floor(there))).as_py() in (True, None))
-    if facts.index is None:
+    if facts.index is None or pa.types.is_null(values.type):
         return
+    index, facts.index = facts.index, None
     whole = pa.types.is_integer(values.type)
-    plain = whole or is_text(values.type)
-    if pa.types.is_null(values.type):
+    is_key = (whole or is_text(values.type)) and index.is_text in (None, not whole) and not values.null_count
+    if not is_key or len(_in_int64(values)) < len(values):
         return
-    if not plain or values.null_count or (facts.index.is_text is not None and facts.index.is_text == whole):
-        facts.index = None
-        return
-    before = facts.index.count
-    in_range = _in_int64(values)
-    if len(in_range) < len(values):
-        facts.index = None
-        return
-    codes = facts.index.add(in_range.cast(pa.int64()) if whole else values)
-    if facts.index.count - before < len(codes):
-        again = np.flatnonzero(occurred_earlier(codes, before))
-        if len(facts.repeated) + len(again) <= min(facts.index.count / 2, max(_FEW, _SHARE * facts.index.count)):
-            facts.repeated += values.take(pa.array(again)).to_pylist()
-        else:
-            facts.index = None
-    if facts.index is not None and facts.index.count > MOST_KEYS:
-        facts.index = None
+    before = index.count
+    codes = index.add(values.cast(pa.int64()) if whole else values)
+    again = np.flatnonzero(occurred_earlier(codes, before)) if index.count - before < len(codes) else np.empty(0, int)
+    few = len(facts.repeated) + len(again) <= min(index.count / 2, max(_FEW, _SHARE * index.count))
+    if index.count <= _MOST_KEYS and (few or not len(again)):
+        facts.index = index
+        facts.repeated += values.take(pa.array(again)).to_pylist()
 
 
 def _in_int64(values: pa.Array) -> pa.Array:

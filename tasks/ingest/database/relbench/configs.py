@@ -10,7 +10,6 @@ from configs.base import ComponentConfig, StrTuple
 from configs.metric_names import MetricName
 from configs.registry import DATASETS
 from tasks.ingest.database.configs import check_moments_are_kept
-from tasks.ingest.database.predicted.configs import Length
 
 
 @DATASETS.options("relbench", "database.relbench.dataset")
@@ -25,22 +24,16 @@ class RelbenchConfig(ComponentConfig):
     """Folder with `db/*.parquet`, whose metadata names keys and times, and `tasks/TASK/{train,val,test}.parquet`."""
     predict: str = Field(min_length=1)
     """Folder under tasks/, such as driver-dnf: rows of entities at moments, with labels."""
-    label: str | None = None
-    """Column of the label; null: the only one that is no key and no time."""
     task_type: Literal["binary", "multiclass", "regression"] | None = None
     """Kind of label; null: binary where all are 0 or 1, else regression."""
     metric: MetricName | None = None
     """accuracy, rocauc, ap, rmse, mae, r2 or f1; null: rocauc, mae or accuracy, by kind of label."""
-    horizon: Length | None = None
-    """How far a label looks; null: the moments of one split are as far from the next as they have to be."""
     on_unknown_id: Literal["error", "drop"] = "error"
     """A label of an entity that is not in its table, or younger than the moment: refused, or left out."""
     leave_out: StrTuple = ()
     """Tables of db/ that are not read."""
     tables: dict[str, dict[str, Any]] = Field(default={})
     """Further options of tables, by name, as the data set database has them: `{results: {columns: {note: ignore}}}`."""
-    max_categories: int = Field(default=1000, ge=2, le=1_000_000)
-    """Texts of more different values are no categories by themselves."""
 
     def check_recipe(self, recipe: Any) -> None:
         """Refuse options that mix times, or count what is behind a moment. Raises ValueError."""

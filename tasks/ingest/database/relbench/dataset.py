@@ -42,19 +42,14 @@ class Relbench(Dataset):
 
     config: RelbenchConfig
 
-    @property
-    def folder(self) -> Path:
-        """Folder of the data set. Raises DataError where it is none in this layout."""
+    @cached_property
+    def database(self) -> Database:
+        """The same as a data set `database`. Raises DataError and RecipeError."""
         folder = user_path(self.config.folder)
         for name in ("db", "tasks"):
             if not is_folder(folder / name):
                 raise DataError(f"has no folder {name}/, which RelBench's layout has", path=folder)
-        return folder
-
-    @cached_property
-    def database(self) -> Database:
-        """The same as a data set `database`. Raises DataError and RecipeError."""
-        return Database(_database_config(self.config, self.folder))
+        return Database(_database_config(self.config, folder))
 
     def fingerprint(self, digests: SourceDigests) -> dict[str, Any]:
         """Names and contents of all files that are read."""
@@ -74,17 +69,19 @@ def _database_config(config: RelbenchConfig, folder: Path) -> DatabaseConfig:
             if name not in paths:
                 near, there = did_you_mean(name, paths), listed(list(paths))
                 raise RecipeError(f"dataset.{option}: there is no table {name!r}{near}; db/ has {there}")
-    tables = {name: _table(path, config) for name, path in paths.items() if name not in config.leave_out}
-    for name, options in config.tables.items():
-        if name in tables:
-            tables[name] |= options
-    section = {
-        "name": "database",
-        "title": folder.name,
-        "max_categories": config.max_categories,
-        "tables": tables,
-        "predict": _predict(config, folder),
-    }
+    tables: dict[str, dict[str, Any]] = {}
+    for name, path in paths.items():
+        if name in config.leave_out:
+            continue
+        said = _metadata(path)
+        foreign = said["fkey_col_to_pkey_table"].items()
+        tables[name] = {
+            "files": [str(path)],
+            "key": said["pkey_col"],
+            "time": said["time_col"],
+            "foreign": {column: target for column, target in foreign if target not in config.leave_out},
+        } | config.tables.get(name, {})
+    section = {"name": "database", "title": folder.name, "tables": tables, "predict": _predict(config, folder)}
     try:
         database = DATASETS.config(section)
     except ValidationError as error:
@@ -97,21 +94,12 @@ def _database_config(config: RelbenchConfig, folder: Path) -> DatabaseConfig:
     return database
 
 
-def _table(path: Path, config: RelbenchConfig) -> dict[str, Any]:
-    """Return the options of one table, as its metadata says them."""
-    metadata = _metadata(path)
-    foreign = {
-        column: table for column, table in metadata["fkey_col_to_pkey_table"].items() if table not in config.leave_out
-    }
-    return {"files": [str(path)], "key": metadata["pkey_col"], "time": metadata["time_col"], "foreign": foreign}
-
-
 def _metadata(path: Path) -> dict[str, Any]:
-    """Return what RelBench wrote into a file's schema. Raises DataError where it is not there, or names no columns."""
+    """Return what RelBench wrote into a file's schema. Raises DataError where it is not there."""
     with open_parquet(path) as file:
         schema = file.schema_arrow
     metadata: dict[str, Any] = {}
-    for key, kinds in (("fkey_col_to_pkey_table", dict), ("pkey_col", str | None), ("time_col", str | None)):
+    for key in ("fkey_col_to_pkey_table", "pkey_col", "time_col"):
         try:
             metadata[key] = json.loads((schema.metadata or {})[key.encode()])
         except (KeyError, ValueError):
@@ -120,12 +108,8 @@ def _metadata(path: Path) -> dict[str, Any]:
                 "`graphmill inspect` proposes a recipe",
                 path=path,
             ) from None
-        if not isinstance(metadata[key], kinds):
-            raise DataError(f"says {key}={metadata[key]!r} in its schema's metadata", path=path)
-    named = [*metadata["fkey_col_to_pkey_table"], metadata["pkey_col"], metadata["time_col"]]
-    for column in named:
-        if column is not None and column not in schema.names:
-            raise DataError(f"has no column {column!r}, which its metadata names", path=path)
+    if not isinstance(metadata["fkey_col_to_pkey_table"], dict):
+        raise DataError("names no tables by fkey_col_to_pkey_table in its schema's metadata", path=path)
     return metadata
 
 
@@ -149,43 +133,33 @@ def _predict(config: RelbenchConfig, folder: Path) -> dict[str, Any]:
             "moment each are read"
         )
     [(key, entity)] = train["fkey_col_to_pkey_table"].items()
-    label = _label(config, files["train"], {key, train["time_col"]})
-    columns = {split: _column(path, label) for split, path in files.items()}
+    with open_parquet(files["train"]) as file:
+        others = [name for name in file.schema_arrow.names if name not in (key, train["time_col"])]
+    if len(others) != 1:
+        raise RecipeError(f"dataset.predict: one column of {files['train']} has to be the label, not {listed(others)}")
+    columns = {split: _column(path, others[0]) for split, path in files.items()}
     for split, column in columns.items():
         of = column.type
         if not (pa.types.is_integer(of) or pa.types.is_floating(of) or pa.types.is_boolean(of)):
             words = f"is {of}; labels are numbers (tasks that predict links have lists)"
-            raise DataError(words, path=files[split], column=label)
-    kind = config.task_type or _kind_of(columns["train"])
+            raise DataError(words, path=files[split], column=others[0])
+    values = np.asarray(compute.unique(columns["train"]).drop_null().cast(pa.float64(), safe=False))
+    kind = config.task_type or ("binary" if np.isin(values[~np.isnan(values)], (0, 1)).all() else "regression")
     begins = {split: _first(path, train["time_col"]) for split, path in files.items()}
     labels = {
         "files": [str(path) for path in files.values()],
         "key": key,
         "time": train["time_col"],
-        "label": label,
+        "label": others[0],
         "task_type": kind,
         "on_unknown_id": config.on_unknown_id,
     }
     return {
         "table": entity,
         "labels": labels,
-        "horizon": config.horizon,
         "metric": config.metric or _METRICS[kind],
         "split": {"valid": begins["val"], "test": begins["test"]},
     }
-
-
-def _label(config: RelbenchConfig, path: Path, taken: set[str]) -> str:
-    with open_parquet(path) as file:
-        others = [name for name in file.schema_arrow.names if name not in taken]
-    if config.label is not None and config.label not in others:
-        raise RecipeError(
-            f"dataset.label: {path} has no column {config.label!r}{did_you_mean(config.label, others)}; there are "
-            f"{listed(others)}"
-        )
-    if config.label is None and len(others) != 1:
-        raise RecipeError(f"dataset.label: which column of {path} is the label? One of {listed(others) or 'none'}")
-    return config.label or others[0]
 
 
 def _column(path: Path, name: str) -> pa.ChunkedArray:
@@ -196,12 +170,6 @@ def _column(path: Path, name: str) -> pa.ChunkedArray:
                 "has no such column (masked labels are not read; take the unmasked test table)", path=path, column=name
             )
         return file.read(columns=[name])[name]
-
-
-def _kind_of(column: pa.ChunkedArray) -> str:
-    values = np.asarray(compute.unique(column).drop_null().cast(pa.float64(), safe=False))
-    values = values[~np.isnan(values)]
-    return "binary" if np.isin(values, (0, 1)).all() else "regression"
 
 
 def _first(path: Path, column: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tasks.publish.plots import run_plots
 from tasks.publish.plots.figures import compact
 from tasks.publish.report.parts import ReportedRun, ReportTable, Section
-from tasks.storage.manifests import is_at_once, rows_text
+from tasks.storage.outcomes import is_at_once, rows_text
 
 ORDER = 90
 

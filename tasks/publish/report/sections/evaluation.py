@@ -8,7 +8,7 @@ from typing import Any
 from tasks.publish.plots import eval_plots
 from tasks.publish.report.parts import ReportedRun, ReportTable, Section
 from tasks.storage.controls import CONTROLS
-from tasks.storage.manifests import EvalReport
+from tasks.storage.outcomes import EvalReport
 
 ORDER = 60
 _MOST_CLASSES = 100

@@ -6,7 +6,7 @@ from tasks.publish.plots import run_plots
 from tasks.publish.plots.figures import compact
 from tasks.publish.report.parts import ReportedRun, Section
 from tasks.publish.tracking.records import read_records
-from tasks.storage.manifests import RunResult, is_at_once
+from tasks.storage.outcomes import RunResult, is_at_once
 
 ORDER = 50
 

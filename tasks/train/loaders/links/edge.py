@@ -27,18 +27,19 @@ class PairSource:
     """Training edges and drawn negatives of each."""
 
     def __init__(self, store: GraphStore, config: NegativesConfig) -> None:
-        """Draw `num_negatives` for each edge, by the kind `negatives` (see `loaders/negatives.py`)."""
         self.edges = store["train_edges"]
-        kind = PartNegatives if isinstance(store, PartGraph) else NegativeSampler
-        self.negatives = kind(store, config.negatives, config.num_negatives)  # type: ignore[arg-type]
+        self.negatives: PartNegatives | NegativeSampler
+        if isinstance(store, PartGraph):
+            self.negatives = PartNegatives(store, config.num_negatives)
+        else:
+            self.negatives = NegativeSampler(store, config.num_negatives)
         self.num_seeds = len(self.edges)
 
-    def draw(self, positions: Array, key: int) -> tuple[Array, Tensor]:
-        """Return pairs, int64 (2, n * (1 + num_negatives)) with the positives first, and their target, 1 or 0."""
-        return self.draw_all([(positions, key)])[0]
-
     def draw_all(self, requests: Sequence[tuple[Array, int]]) -> list[tuple[Array, Tensor]]:
-        """Return the same for each pair of positions and key."""
+        """Return pairs and their target, 1 or 0, for each pair of positions and key.
+
+        Pairs are int64 (2, n * (1 + num_negatives)), the positives first.
+        """
         positives = [np.asarray(self.edges[positions], np.int64) for positions, _ in requests]
         keys = [derive_key(key, 1) for _, key in requests]
         negatives = self.negatives.draw_all(list(zip(positives, keys, strict=True)))

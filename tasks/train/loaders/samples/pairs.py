@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
-
-import numpy as np
-import torch
-from torch import Tensor
+from typing import Any
 
 from configs.errors import DataError
-from models.kernels.threads import run_each
 from tasks.arrays import Array
 from tasks.sampling.walks.random_walks import Walks, out_weights
 from tasks.storage.graph_store import GraphStore
@@ -25,14 +20,6 @@ class PairData:
     store: GraphStore
     key: int
     """Of all that is drawn, at least 0."""
-
-
-class DevicePairs(Protocol):
-    """Makes the pairs of chunks on a device."""
-
-    def fill(self, chunks: range) -> tuple[Tensor, Tensor, Tensor]:
-        """Return centres and contexts, of the ids' dtype (C, room), and how many there are of each: int64 (C,)."""
-        ...
 
 
 class PairLoader:
@@ -52,13 +39,6 @@ class PairLoader:
         """Write centres and contexts of a chunk, of the ids' dtype, into two arrays (room,); return their number."""
         raise AssertionError(f"{type(self).__name__} defines no fill")
 
-    def on_device(self, device: torch.device, memory: int) -> DevicePairs:
-        """Return what makes the same pairs on a device, where so many bytes are free for what it draws from.
-
-        Here, and where that has no room: it takes them from the CPU, made by all threads.
-        """
-        return _CopiedPairs(self, device)
-
     def walks(self, **options: Any) -> Walks:
         """Return walks over the graph's edges, by their weights where the recipe and the graph have it so."""
         store = self.data.store
@@ -70,21 +50,3 @@ class PairLoader:
             return Walks(store["csr_indptr"], store["csr_indices"], key=self.data.key, weight=weight, **options)
         except ValueError as error:
             raise DataError(f"{store.manifest.dataset}: {error}; {way_out}") from error
-
-
-class _CopiedPairs:
-    """Pairs that are made on the CPU."""
-
-    def __init__(self, loader: PairLoader, device: torch.device) -> None:
-        self.loader, self.device = loader, device
-
-    def fill(self, chunks: range) -> tuple[Tensor, Tensor, Tensor]:
-        id_type = self.loader.data.store["csr_indices"].dtype
-        ends, counts = np.zeros((2, len(chunks), self.loader.room), id_type), np.zeros(len(chunks), np.int64)
-
-        def fill(number: int) -> None:
-            counts[number] = self.loader.fill(chunks[number], ends[0, number], ends[1, number])
-
-        run_each(fill, len(chunks))
-        centres, contexts = torch.from_numpy(ends).to(self.device)
-        return centres, contexts, torch.from_numpy(counts).to(self.device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -35,9 +35,6 @@ class TriplesConfig(TripleLoaderConfig):
     known_end: bool = False
     """Compare each query with the end that it knows, too. Few entities are related to themselves, yet that end is what
     most scorers find nearest, and it is hardly ever drawn among many."""
-    sides: Literal["both", "head", "tail", "bernoulli"] = "both"
-    """Which end is asked for: both; one; or one by chance, the rarer the more other ends a relation joins to it (Wang
-    and others, AAAI 2014), so that fewer drawn triples are true ones."""
 
 
 @LOADERS.options("one_vs_all", "samples.all_entities")

@@ -12,7 +12,6 @@ from configs.errors import DataError
 from configs.registry import LOADERS
 from tasks.arrays import Array
 from tasks.counter_random import permute
-from tasks.inference.triples import means_of_relations
 from tasks.sampling.neighborhoods.fast_random import STEP, below, stream
 from tasks.sampling.walks.alias import alias_table, draw_many
 from tasks.storage.graph_store import GraphStore
@@ -73,15 +72,6 @@ class DrawnEntities:
             _draw_uniform(self.sizes[block], key, drawn.reshape(-1))
         else:
             draw_many(self._tables[block], np.uint64(key), drawn.reshape(-1))
-
-
-def head_chances(store: GraphStore) -> Array:
-    """Return how often the head of a relation's triples is asked for, float32 (R,): tails a head over both means.
-
-    Relations with many tails a head mostly have another head put in, which is rarely true too.
-    """
-    tails_a_head, heads_a_tail = means_of_relations(store)
-    return (tails_a_head / np.maximum(tails_a_head + heads_a_tail, 1e-30)).astype(np.float32)
 
 
 @njit(cache=True, nogil=True)
