@@ -107,7 +107,7 @@ def log_finals(tracker: Tracker, parents: dict[str, Parent], model_id: str | Non
     for row in score_rows(evaluation.metrics, evaluation.controls):
         # MLflow sorts by name: so the model's own metrics (final) stand first.
         prefix = f"simple_control/{row.control}/{row.split}" if row.control else f"final/{row.split}"
-        values |= {f"{prefix}/{name}": value for name, value in row.values.items()}
+        values |= {"/".join((prefix, metric)): value for metric, value in row.values.items()}
     tracker.log_metrics(values, parents["train"].manifest.best_epoch, model_id)
 
 
