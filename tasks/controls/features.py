@@ -101,7 +101,10 @@ class OwnFeatures:
         step = max(1, _NUMBERS_AT_A_TIME // max(1, self._numbers.shape[1]))
         numbers = self._numbers
         self._filling = column_moments(lambda: (np.asarray(numbers[rows[p]]) for p in slices(len(rows), step)))[0]
-        self._frequent = [_most_frequent(column) for column in np.asarray(self._codes[rows]).T]
+        self._frequent = []
+        for column in np.asarray(self._codes[rows]).T:
+            codes, counts = np.unique(column, return_counts=True)
+            self._frequent.append(np.sort(codes[np.argsort(-counts, kind="stable")[:MOST_CODES]]))
         mean, scale = column_moments(lambda: (x for _, x in self._raw_parts(items)))
         if self._offsets is None:  # a single code is there or not; shares of codes in a graph are numbers
             mean[self._numbers.shape[1] :], scale[self._numbers.shape[1] :] = 0, 1
@@ -161,11 +164,6 @@ class OwnFeatures:
         numbers = np.asarray(self._numbers[rows])
         numbers = np.where(np.isnan(numbers), self._filling, numbers)
         return np.concatenate([numbers, *shown], axis=1, dtype=np.float32)
-
-
-def _most_frequent(codes: Array) -> Array:
-    found, counts = np.unique(codes, return_counts=True)
-    return np.sort(found[np.argsort(-counts, kind="stable")[:MOST_CODES]])
 
 
 def read_rows(

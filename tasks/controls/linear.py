@@ -48,9 +48,24 @@ def fit(x: Array, label: Array, kind: LabelType, num_scores: int) -> LinearModel
         columns = label.reshape(len(x), -1).astype(np.float64)
         if np.issubdtype(label.dtype, np.integer):
             columns[columns < 0] = np.nan
-        one = _values if kind.is_number else _yes_or_no
-        found = [one(x[known], column[known]) for column in columns.T for known in [~np.isnan(column)]]
-        return LinearModel(np.stack([weight for weight, _ in found], 1), np.array([bias for _, bias in found]))
+        models = [_of_column(x[~np.isnan(column)], column[~np.isnan(column)], kind) for column in columns.T]
+        return LinearModel(np.stack([weight for weight, _ in models], 1), np.array([bias for _, bias in models]))
+
+
+def _of_column(x: Array, label: Array, kind: LabelType) -> tuple[Array, float]:
+    """Return weights and bias of one label, of rows that have it."""
+    from sklearn.linear_model import LogisticRegression, Ridge
+
+    if not kind.is_number:
+        if len(np.unique(label)) < 2:
+            return np.zeros(x.shape[1]), float(label.sum() > 0) * 2 - 1
+        model = LogisticRegression(max_iter=_ITERATIONS).fit(x, label)
+        return model.coef_[0], float(model.intercept_[0])
+    if not len(label):
+        return np.zeros(x.shape[1]), 0.0
+    mean, scale = label.mean(), label.std() or 1.0  # so that the penalty means the same in all units
+    model = Ridge().fit(x.astype(np.float64), (label - mean) / scale)
+    return model.coef_ * scale, float(model.intercept_ * scale + mean)
 
 
 def _classes(x: Array, label: Array, num_classes: int) -> LinearModel:
@@ -68,22 +83,3 @@ def _classes(x: Array, label: Array, num_classes: int) -> LinearModel:
     else:
         weight[:, present], bias[present] = model.coef_.T, model.intercept_
     return LinearModel(weight, bias)
-
-
-def _yes_or_no(x: Array, label: Array) -> tuple[Array, float]:
-    from sklearn.linear_model import LogisticRegression
-
-    if len(np.unique(label)) < 2:
-        return np.zeros(x.shape[1]), float(label.sum() > 0) * 2 - 1
-    model = LogisticRegression(max_iter=_ITERATIONS).fit(x, label)
-    return model.coef_[0], float(model.intercept_[0])
-
-
-def _values(x: Array, label: Array) -> tuple[Array, float]:
-    from sklearn.linear_model import Ridge
-
-    if not len(label):
-        return np.zeros(x.shape[1]), 0.0
-    mean, scale = label.mean(), label.std() or 1.0  # so that the penalty means the same in all units
-    model = Ridge().fit(x.astype(np.float64), (label - mean) / scale)
-    return model.coef_ * scale, float(model.intercept_ * scale + mean)

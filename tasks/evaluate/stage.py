@@ -110,4 +110,4 @@ def _report_outcome(context: StageContext, fields: dict[str, Any]) -> None:
         context.message(text)
 
 
-STAGE: Stage[EvalReport] = Stage("evaluate", 12, EvalReport, ("train", "partition", "ingest"), config, build)
+STAGE: Stage[EvalReport] = Stage("evaluate", 13, EvalReport, ("train", "partition", "ingest"), config, build)

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -33,11 +32,21 @@ class Evaluator:
     task_types: ClassVar[frozenset[str]] = _CLASSIFY
 
     def __init__(self, config: ComponentConfig, graph: GraphManifest) -> None:
-        """Raises RecipeError if the metric does not fit the task."""
+        """Raises RecipeError if the metric does not fit the task, or links are not predicted in a relation."""
         self.config: Any = config
         self.graph = graph
         self.metric: str = config.name
-        self.relations = _judging(getattr(config, "relations", ()), graph)
+        names = getattr(config, "relations", ())
+        if names and not graph.num_relations:
+            raise RecipeError(f"evaluate.evaluator.relations: links of {graph.dataset} are not predicted by relation")
+        there = list(relations_of(graph)[: graph.num_relations]) if names else []
+        for name in names:
+            if name not in there:
+                raise RecipeError(
+                    f"evaluate.evaluator.relations: unknown relation {name!r}{did_you_mean(name, there)}; there are "
+                    f"{listed(there)}"
+                )
+        self.relations = tuple(sorted(there.index(name) for name in names))
         """Numbers of the relations whose mean it is; empty: all."""
         if graph.task_type not in self.task_types:
             raise RecipeError(
@@ -69,20 +78,6 @@ class Evaluator:
     def score(self, values: dict[str, float]) -> float:
         """Return the primary metric so that higher is better: errors are negated."""
         return values[self.metric] if self.higher_is_better else -values[self.metric]
-
-
-def _judging(names: Sequence[str], graph: GraphManifest) -> tuple[int, ...]:
-    """Return the numbers of relations. Raises RecipeError for one that links are not predicted in."""
-    if names and not graph.num_relations:
-        raise RecipeError(f"evaluate.evaluator.relations: links of {graph.dataset} are not predicted by relation")
-    there = list(relations_of(graph)[: graph.num_relations]) if names else []
-    for name in names:
-        if name not in there:
-            raise RecipeError(
-                f"evaluate.evaluator.relations: unknown relation {name!r}{did_you_mean(name, there)}; there are "
-                f"{listed(there)}"
-            )
-    return tuple(sorted(there.index(name) for name in names))
 
 
 @EVALUATORS.register("accuracy")

@@ -107,16 +107,11 @@ def match_nodes(graph: GraphStore, dataset: DatasetStore, former: GraphStore, fo
         if same_rows or f"ids/{kind}" not in dataset or f"ids/{kind}" not in former_dataset:
             row = np.arange(len(nodes))
         else:
-            row = _rows_of_ids(dataset, former_dataset, f"ids/{kind}")[: len(nodes)]
+            here, then = (one.read(f"ids/{kind}", ["original_id"]).column(0) for one in (dataset, former_dataset))
+            if here.type != then.type:
+                here, then = here.cast(pa.string()), then.cast(pa.string())
+            # -1 for those that are new or repeat.
+            row = np.asarray(compute.fill_null(compute.index_in(here, value_set=then), -1), np.int64)[: len(nodes)]
         found = np.where((row >= 0) & (row < len(others)), others[np.clip(row, 0, max(len(others) - 1, 0))], -1)
         matched[nodes[nodes >= 0]] = found[nodes >= 0]
     return matched
-
-
-def _rows_of_ids(dataset: DatasetStore, former: DatasetStore, table: str) -> Array:
-    """Return where each id of a table stands in the former one: int64 (n,), -1 for those that are new or repeat."""
-    ids, others = (one.read(table, ["original_id"]).column(0) for one in (dataset, former))
-    if ids.type != others.type:
-        ids, others = ids.cast(pa.string()), others.cast(pa.string())
-    row = np.asarray(compute.fill_null(compute.index_in(ids, value_set=others), -1), np.int64)
-    return row

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from configs.errors import RecipeError
 from models.base import GraphModel
 from models.relational.base import RelationalModel
+from tasks.inference.former_layers import FormerLayers, KeepJob
 from tasks.inference.kept_layers import AuditError, KeptLayers
 from tasks.inference.kept_rows import KeptRows
-from tasks.inference.opened import FormerLayers, KeepJob
 
 if TYPE_CHECKING:
     from tasks.inference.opened import Opened

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from models.base import GraphModel
 from tasks.arrays import row_blocks
 from tasks.inference.changes import Changes, find_changes, rows_equal
+from tasks.inference.former_layers import FormerLayers
 from tasks.inference.layerwise import bounded_slices, chunk_rows, out_dims
-from tasks.inference.opened import FormerLayers
 from tasks.inference.row_stable import RowStable, features_of
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import Array, GraphStore, create_array, slices

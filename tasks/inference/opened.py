@@ -38,29 +38,6 @@ class ScoringJob:
 
 
 @dataclass(frozen=True)
-class FormerLayers:
-    """What was kept of an earlier graph."""
-
-    layers: Path
-    """Folder of the outputs."""
-    graph: Path
-    """Folder of its partition's artifact."""
-    dataset: Path
-    """Folder of its ingest artifact."""
-
-
-@dataclass(frozen=True)
-class KeepJob:
-    """Where outputs of layers are kept."""
-
-    folder: Path
-    is_complete: bool
-    """Whether they lie there already."""
-    former: FormerLayers | None
-    """Those of an earlier graph by the same model."""
-
-
-@dataclass(frozen=True)
 class Opened:
     """A model, a graph, and the way back to its users' ids."""
 

@@ -54,7 +54,10 @@ def change_tables(
     for number, (name, table) in enumerate(tables.items()):
         with_label = late[name].own.copy()  # of spared rows too: no input has it
         late[name].spare(rows_in_files(table, spared.get(name, np.empty(0, np.int64))))
-        columns = _read_columns(config, table)
+        own = table.config
+        read = {own.key, own.time, *own.foreign, *feature_candidates(table), *table.labels}
+        read |= {target.column for target in predict.computed.values() if target.table == table.name}
+        columns = [column for column in table.column_names() if column in read]
         writer = _ChangedTable(config, table, late[name], with_label, np.random.default_rng([seed, number]))
         update = _write(table.config, columns, writer.batches(columns, intake), context.work / f"table-{number}")
         update["columns"] = {column: kind for column, kind in table.config.columns.items() if column in columns}
@@ -72,14 +75,6 @@ def change_tables(
         predict = predict.model_copy(update={"labels": predict.labels.model_copy(update=update)})
     intake.problems.raise_any()
     return config.model_copy(update={"tables": changes, "predict": predict})
-
-
-def _read_columns(config: DatabaseConfig, table: TableRows) -> list[str]:
-    """Return the columns that something is read of."""
-    own = table.config
-    read = {own.key, own.time, *own.foreign, *feature_candidates(table), *table.labels}
-    read |= {target.column for target in config.predict.computed.values() if target.table == table.name}
-    return [name for name in table.column_names() if name in read]
 
 
 class _ChangedTable:

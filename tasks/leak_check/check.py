@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +31,6 @@ from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
 from tasks.storage.home_files.caching import PickleCache
 from tasks.storage.home_files.temporary import own_folder
-from tasks.storage.manifests import GraphManifest
 from tasks.train.loaders.config_base import resolve_loader
 from tasks.train.loaders.configs import RelationalConfig
 
@@ -93,7 +93,9 @@ def check_leaks(recipe: Recipe, home: Home, num_seeds: int, listener: Listener |
     check = LeakCheck(manifest.time_unit, timeless=timeless)
     check.columns = telling_columns(state.inputs.store, DatasetStore(data.folder, manifest))
     changed: Counter[str] = Counter()
-    for moment in _moments(state.inputs.store):
+    store = state.inputs.store
+    held_out = [store[f"{split}_idx"] for split in _SPLITS if f"{split}_idx" in store]
+    for moment in sorted({int(np.min(store["node_time"][nodes])) for nodes in held_out if len(nodes)}):
         check.moments.append(moment)
         nodes = _seeds(state.inputs.store, moment, num_seeds)
         with own_folder(home) as folder:
@@ -114,8 +116,14 @@ class _CheckedRecipe:
     def __init__(self, recipe: Recipe, data: Parent, home: Home, listener: Listener | None) -> None:
         self._recipe, self._data, self._listener = recipe, data, listener
         store = _prepare(recipe, data, home, listener)
+        options = resolve_loader(recipe.train, recipe.model, store.manifest)  # type: ignore[arg-type]
+        if not isinstance(options, RelationalConfig):
+            raise RecipeError(
+                f"train.loader={options.name} of model.name={recipe.model.name} does not read rows as of moments; take "
+                "model.name=heterosage and train.loader=relational"
+            )
         # Draws go by nodes' numbers, which change where rows come.
-        self._options = _loader(recipe, store.manifest).model_copy(update={"choose": "recent"})
+        self._options = options.model_copy(update={"choose": "recent"})
         self.inputs = SeedInputs(recipe, self._options, store)
 
     def changed(self, moment: int, nodes: Array, folder: Path) -> tuple[SeedInputs, DatabaseConfig]:
@@ -128,7 +136,13 @@ class _CheckedRecipe:
         listener = Listener() if self._listener is None else self._listener
         listener.message("check-leaks", f"reading the tables again, with other rows from {since} on")
         inner = InnerListener(listener, "check-leaks", "other rows")
-        config = _tables(recipe, folder / "tables")
+        source = open_dataset(recipe)
+        if isinstance(source, SyntheticShop):  # what is generated is written
+            write_shop(source.config, folder / "tables")
+            config: Any = shop_database(source.config, folder / "tables")
+        else:
+            config = source.database.config if isinstance(source, Relbench) else source.config
+        assert isinstance(config, DatabaseConfig), "no other data set has moments"
         context = StageContext("check-leaks", folder / "data", home, PickleCache(home))
         try:
             dataset = change_tables(config, context, moment, _known_rows(self._data, self.inputs.store, nodes, moment))
@@ -142,17 +156,6 @@ class _CheckedRecipe:
         before = DatasetStore(self._data.folder, self._data.manifest)
         names = same_ids(before, DatasetStore(data.folder, data.manifest), config, moment)
         return SeedInputs(recipe, self._options, _prepare(recipe, data, home, inner), names), config
-
-
-def _tables(recipe: Recipe, folder: Path) -> DatabaseConfig:
-    """Return the options by which `database` reads the recipe's tables; generated ones are written into a folder."""
-    dataset = open_dataset(recipe)
-    if isinstance(dataset, SyntheticShop):
-        write_shop(dataset.config, folder)
-        return shop_database(dataset.config, folder)
-    config = dataset.database.config if isinstance(dataset, Relbench) else dataset.config
-    assert isinstance(config, DatabaseConfig), "no other data set has moments"
-    return config
 
 
 def _compare(before: SeedInputs, after: SeedInputs, nodes: Array, moment: int) -> Counter[str]:
@@ -192,24 +195,6 @@ def _prepare(recipe: Recipe, data: Parent, home: Home, listener: Listener | None
     for name in _PREPARED:
         made[name] = run_stage(load_stage(name), recipe, dict(made), home, listener=listener).parent
     return GraphStore.open(made["partition"].folder)
-
-
-def _loader(recipe: Recipe, manifest: GraphManifest) -> RelationalConfig:
-    """Return the loader's options. Raises RecipeError: it makes no typed batches."""
-    options = resolve_loader(recipe.train, recipe.model, manifest)  # type: ignore[arg-type]
-    if not isinstance(options, RelationalConfig):
-        raise RecipeError(
-            f"train.loader={options.name} of model.name={recipe.model.name} does not read rows as of moments; take "
-            "model.name=heterosage and train.loader=relational"
-        )
-    return options
-
-
-def _moments(store: GraphStore) -> list[int]:
-    """Return the first moment of each held-out split."""
-    time = store["node_time"]
-    held_out = [store[f"{split}_idx"] for split in _SPLITS if f"{split}_idx" in store]
-    return sorted({int(np.min(time[nodes])) for nodes in held_out if len(nodes)})
 
 
 def _seeds(store: GraphStore, moment: int, count: int) -> Array:

@@ -18,7 +18,7 @@ from tasks.publish.vectors import vector_notes, vector_tags
 from tasks.stage import Parent
 from tasks.storage.home import Home
 from tasks.storage.manifests import DatasetManifest
-from tasks.storage.outcomes import EvalReport, GateRecord, RunResult
+from tasks.storage.outcomes import EvalReport, GateRecord
 
 _MAIN = (
     "seed",
@@ -81,7 +81,14 @@ def log_run(tracker: Tracker, recipe: Recipe, parents: dict[str, Parent]) -> Non
     train, folder = parents["train"].manifest, parents["train"].folder
     tracker.log_params(parameters(recipe))
     moment = {} if recipe.snapshot.as_of is None else {"graphmill.as_of": recipe.snapshot.as_of}
-    tracker.set_tags({**lineage_tags(parents), **moment, **vector_tags(parents)})
+    tags = {"graphmill.code": code_version(), "mlflow.source.name": "graphmill", "mlflow.source.type": "JOB"}
+    commit = train.code_version.removesuffix("-dirty")
+    if commit and all(c in "0123456789abcdef" for c in commit):
+        tags["mlflow.source.git.commit"] = commit
+    for name, parent in parents.items():
+        tags[f"graphmill.{name}.key"] = parent.manifest.key
+        tags[f"graphmill.{name}.digest"] = parent.manifest.digest
+    tracker.set_tags({**tags, **moment, **vector_tags(parents)})
     data: DatasetManifest = parents["ingest"].manifest
     held = data if recipe.snapshot.as_of is None else parents["partition"].manifest
     splits = parents["partition"].manifest.splits  # held-out pairs that train elsewhere are taken out
@@ -89,7 +96,8 @@ def log_run(tracker: Tracker, recipe: Recipe, parents: dict[str, Parent]) -> Non
     schema = {name: table.columns for name, table in data.tables.items()}
     source = json.dumps({"artifact": f"ingest/{data.key}", "digest": data.digest, "options": data.config}, default=str)
     tracker.log_dataset(data.dataset, data.digest, source, json.dumps(sizes), json.dumps(schema))
-    tracker.log_curves(thin(read_records(folder / train.metrics_file)), started_at(train))
+    ended = datetime.datetime.fromisoformat(train.created_at).timestamp() if train.created_at else train.seconds
+    tracker.log_curves(thin(read_records(folder / train.metrics_file)), ended - train.seconds)
 
 
 def log_finals(tracker: Tracker, parents: dict[str, Parent], model_id: str | None = None) -> None:
@@ -99,7 +107,7 @@ def log_finals(tracker: Tracker, parents: dict[str, Parent], model_id: str | Non
     for row in score_rows(evaluation.metrics, evaluation.controls):
         # MLflow sorts by name: so the model's own metrics (final) stand first.
         prefix = f"simple_control/{row.control}/{row.split}" if row.control else f"final/{row.split}"
-        values |= {f"{prefix}/{name}": value for name, value in row.values.items()}
+        values |= {"/".join((prefix, metric)): value for metric, value in row.values.items()}
     tracker.log_metrics(values, parents["train"].manifest.best_epoch, model_id)
 
 
@@ -119,24 +127,3 @@ def log_found(
     tracker.set_tags({"graphmill.published_in": published_in, "graphmill.cached": "true"})
     tracker.close("FINISHED")
     return tracker.run_id, tracker.run_url
-
-
-def lineage_tags(parents: dict[str, Parent]) -> dict[str, str]:
-    """Return the tags that say what a run was made from: key and digest of each artifact, and the code."""
-    tags = {"graphmill.code": code_version(), "mlflow.source.name": "graphmill", "mlflow.source.type": "JOB"}
-    commit = parents["train"].manifest.code_version.removesuffix("-dirty")
-    if commit and all(c in "0123456789abcdef" for c in commit):
-        tags["mlflow.source.git.commit"] = commit
-    for name, parent in parents.items():
-        tags[f"graphmill.{name}.key"] = parent.manifest.key
-        tags[f"graphmill.{name}.digest"] = parent.manifest.digest
-    return tags
-
-
-def started_at(train: RunResult) -> float:
-    """Return when a training began, in seconds since 1970; 0 where the manifest does not say."""
-    try:
-        ended = datetime.datetime.fromisoformat(train.created_at).timestamp()
-    except ValueError:
-        return 0.0
-    return ended - train.seconds

@@ -19,7 +19,7 @@ from tasks.apply.completion import answers as completing
 from tasks.apply.completion.answers import ASKED, Completer
 from tasks.apply.completion.asked import CompletionRequest
 from tasks.apply.completion.queries import read_queries
-from tasks.apply.model.files import load_published, write_model
+from tasks.apply.model.files import write_model
 from tasks.apply.vector_files.formats import ENDINGS
 from tasks.apply.vector_files.neighbors import nearest
 from tasks.arrays import Array
@@ -396,9 +396,3 @@ def test_given_entities_and_their_neighbours(plain: Knowledge) -> None:
     (plain.folder / "some.csv").write_text("id\nx7\n")
     with pytest.raises(DataError, match=r"some\.csv \(row 0\): 'x7' is an entity of several types"):
         plain.serve("embeddings", given={"nodes": plain.folder / "some.csv"})
-
-
-def test_load_published_reads_what_write_model_wrote(plain: Knowledge) -> None:
-    again = load_published(plain.model_folder)
-    assert isinstance(again, KnowledgeModel)
-    assert torch.equal(again.calibration, plain.knowledge.calibration)

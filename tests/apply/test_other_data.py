@@ -145,21 +145,6 @@ def test_a_model_without_features_is_refused_before_other_data_is_prepared(tmp_p
 
 
 @pytest.mark.usefixtures("in_this_process")
-def test_a_model_of_computed_vectors_is_refused_before_other_data_is_prepared(tmp_path: Path, home: Home) -> None:
-    def embedded(seed: int) -> Recipe:
-        transforms = ["standardize", {"name": "embedding", "method": "prone", "dim": 4}]
-        recipe = dump_recipe(synthetic(seed=seed))
-        return build_recipe({**recipe, "preprocess": {"transforms": transforms, "workers": 1}})
-
-    model = Registered(tmp_path, home, embedded(0))
-    assert model.serve(embedded(0), "embeddings")[0]["rows"] == 120
-    before = set(home.artifacts.glob("preprocess/*"))
-    with pytest.raises(RecipeError, match=r"the transform embedding \(method=prone\)"):
-        model.parents(embedded(9))
-    assert set(home.artifacts.glob("preprocess/*")) == before
-
-
-@pytest.mark.usefixtures("in_this_process")
 def test_a_user_s_own_model_travels_with_its_file(tmp_path: Path, home: Home) -> None:
     """What `recipe.json` says of the model's file is where it was on another machine."""
     from configs.registry import MODELS

@@ -19,7 +19,8 @@ from models.base import GraphModel
 from tasks.apply.model.files import load_published, write_model
 from tasks.apply.threshold import threshold_of
 from tasks.apply.worker import ServeJob, Serving
-from tasks.inference.opened import KeepJob
+from tasks.inference import predictor
+from tasks.inference.former_layers import KeepJob
 from tasks.inference.predictor import Predictor, evaluating
 from tasks.kinds.judged import Threshold
 from tasks.kinds.of import predict
@@ -255,7 +256,7 @@ def test_no_row_need_be_called_one_of_a_split(kind: str, request: pytest.Fixture
 @pytest.mark.parametrize("large", [False, True])
 def test_vectors_are_what_the_head_reads(nodes: Case, monkeypatch: pytest.MonkeyPatch, large: bool) -> None:
     if large:  # layer by layer, over scratch files
-        monkeypatch.setattr(Predictor, "_estimate", lambda self, model: 1 << 60)
+        monkeypatch.setattr(predictor, "widest", lambda model: 1 << 40)
     done = nodes.serve("embeddings")
     assert (done["rows"], done["dim"]) == (301, 16)
     vectors = np.array(nodes.table("embeddings.parquet").column("embedding").to_pylist(), np.float32)

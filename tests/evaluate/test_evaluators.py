@@ -78,22 +78,6 @@ def test_accuracy_of_one_logit_counts_it_positive_above_zero() -> None:
     assert evaluator("accuracy", "binary")(Prediction(scores, np.array([1, 1, -1]))) == {"accuracy": 0.5}
 
 
-def test_rocauc_by_hand() -> None:
-    # pairs: (.8,.5) right, (.8,.3) right, (.5,.5) tie, (.5,.3) right -> 3.5 of 4
-    scores = np.array([[0.8], [0.5], [0.5], [0.3]], np.float32)
-    label = np.array([[1.0], [1.0], [0.0], [0.0]], np.float32)
-    assert evaluator("rocauc", "binary")(Prediction(scores, label)) == {"rocauc": 3.5 / 4}
-
-
-def test_mrr_gives_ties_the_middle_rank() -> None:
-    positive = np.array([0.5, 0.9], np.float32)
-    negative = np.array([[0.5, 0.5, 0.1], [0.1, 0.2, 0.3]], np.float32)
-    result = evaluator("mrr", "link")(Prediction(positive=positive, negative=negative))
-    assert list(result) == ["mrr", "hits@1", "hits@3", "hits@10"]
-    assert result["mrr"] == pytest.approx((1 / 2 + 1) / 2)  # ranks 1..3 -> 2, and 1
-    assert result["hits@1"] == 0.5
-
-
 def test_hits_counts_a_tie_as_a_miss() -> None:
     positive = np.array([0.9, 0.5, 0.4], np.float32)
     negative = np.array([0.8, 0.5, 0.1], np.float32)
@@ -117,14 +101,6 @@ def test_rmse_and_mae_are_printed_positive_and_scored_negative() -> None:
     assert rmse.score({"rmse": 2.0}) == -2.0
     assert not rmse.higher_is_better
     assert evaluator("mae", "regression")(Prediction(scores, label)) == {"mae": 1.5}
-
-
-def test_f1_by_hand() -> None:
-    # class 0: tp 1, fn 1; class 1: tp 1, fp 1; class 2 never
-    scores = np.eye(3, dtype=np.float32)[[0, 1, 1]]
-    label = np.array([0, 0, 1])
-    assert evaluator("f1")(Prediction(scores, label)) == {"f1_macro": pytest.approx(2 / 3)}
-    assert evaluator("f1", average="micro")(Prediction(scores, label)) == {"f1_micro": pytest.approx(2 / 3)}
 
 
 # ------------------------------------------------------------------ against scikit-learn

@@ -31,7 +31,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
             importlib.import_module(module).main(job)
 
     # What trains for a second need not beat controls; tests of that give the controls themselves.
-    monkeypatch.setattr("tasks.controls.suite.Controls.predictions", lambda *_: iter(()))
+    monkeypatch.setattr("tasks.controls.suite.Controls.measured", lambda *_: iter(()))
     # Drawing takes longer than all the rest; `test_stage.py` looks at real pages.
     monkeypatch.setattr("tasks.publish.build.render", lambda *_: "<html></html>")
     monkeypatch.setattr("tasks.train.stage.run_training", run_job)

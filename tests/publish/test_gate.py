@@ -161,16 +161,6 @@ def test_a_champion_that_cannot_score_gives_way_with_a_loud_word() -> None:
     )
 
 
-def test_a_champion_whose_code_may_not_run_stays_with_a_loud_word() -> None:
-    new = Candidate("2", "valid/accuracy", 0.95, True)
-    decision = decide(new, OLD, scored(0.95, None, why_not="Nobody has allowed x.py.", untrusted=True), name="demo")
-    assert (decision.promote, decision.loud, decision.short) == (False, True, "v1 is not trusted")
-    assert decision.reason == (
-        "version 1 stays champion, not compared with this one's valid/accuracy 0.9500: Nobody has allowed x.py. Or "
-        "choose by hand: graphmill promote demo@2"
-    )
-
-
 @pytest.mark.parametrize("old", [None, OLD])
 @pytest.mark.parametrize(("value", "control", "higher"), [(0.5, 0.5, True), (0.5, 0.6, True), (187.0, 12.0, False)])
 def test_a_model_that_does_not_beat_its_controls_is_not_promoted(
@@ -231,15 +221,6 @@ def test_what_is_not_comparable_stays_and_says_so() -> None:
         assert how in decision.reason
     assert "graphmill promote demo@8" in other.reason
     assert not decide(Candidate("2", "valid/rmse", math.nan, False), None, unasked).promote
-
-
-def test_a_backfill_leaves_the_champion_alone() -> None:
-    for old in (None, OLD):
-        decision = decide(Candidate("2", "valid/accuracy", 1.0, True), old, unasked, leave_alone=True)
-        assert not decision.promote
-        assert "a run with --no-promote leaves the champion alone, and so does a backfill" in decision.reason
-        assert "--promote" in decision.reason
-    assert decide(OLD, OLD, unasked, leave_alone=True).promote, "it is champion already"
 
 
 def test_tags_bring_a_candidate_and_its_decision_back() -> None:

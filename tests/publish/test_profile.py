@@ -149,25 +149,6 @@ def test_training_rows_are_known_by_their_ids(tmp_path: Path, home: Home, monkey
     assert row_names(new["partition"], new["ingest"]) == "ids"
 
 
-def test_links_are_known_in_both_directions(tmp_path: Path, home: Home) -> None:
-    table = pa.table({"src": [1, 2, 3, 4, 5, 6, 7, 8], "dst": [2, 3, 4, 5, 6, 7, 8, 1]})
-    back = pa.table({"src": table["dst"], "dst": table["src"]})
-    hashes = []
-    for name, rows in (("there", table), ("back", back)):
-        pc.write_csv(rows, tmp_path / f"{name}.csv")
-        dataset = {"task": "link", "nodes": [], "edges": {"files": str(tmp_path / f"{name}.csv")}}
-        made = prepared(home, customers(tmp_path, "preprocess.transforms=[]", **dataset))
-        hashes.append(
-            {
-                int(one)
-                for split in ("train", "valid", "test")
-                for one in row_hashes(made["partition"], made["ingest"], split)
-            }
-        )
-    assert hashes[0] == hashes[1]
-    assert len(hashes[0]) == 8
-
-
 @pytest.mark.parametrize(
     ("old", "new", "together"),
     [

@@ -14,7 +14,7 @@ from tasks.publish.gate.rules import CHAMPION, Candidate, Decision
 from tasks.publish.tracking.mlflow_store import Tracker
 from tasks.publish.tracking.model_registry import Change, ModelRegistry
 from tasks.publish.tracking.registered import fetch_model, find_version, model_versions
-from tasks.publish.tracking.registry import open_registry
+from tasks.publish.tracking.registry import SqliteRegistry, open_registry, open_tracker
 from tasks.publish.tracking.version_tags import gate_tags
 from tasks.storage.home import Home
 
@@ -153,6 +153,33 @@ def test_models_are_found_by_version_alias_or_name_alone(registry: ModelRegistry
         find_version(tracker, "demo@9")
     with pytest.raises(RecipeError, match=r"did you mean 'champion'"):
         find_version(tracker, "demo@champoin")
+
+
+def test_the_file_is_read_as_mlflow_reads_it(registry: ModelRegistry) -> None:
+    """Without mlflow, as long as its tables are those that are known; what mlflow deleted is not there."""
+    home = registry.tracker.home
+    direct, through_mlflow = open_registry(home), open_tracker(home)
+    assert isinstance(direct, SqliteRegistry), "MLflow has other tables by now: look at registry.py and REVISION"
+    registry.tracker.client.delete_model_version("demo", "1")
+    registry.tracker.client.set_registered_model_alias("demo", "spare", "3")
+    for one in (direct, through_mlflow):
+        assert one.model_names() == ["demo"]
+        assert one.aliases("demo") == {"champion": "2", "spare": "3"}
+    assert direct.model_tags("demo") == through_mlflow.model_tags("demo") != {}
+    versions = [sorted(one.versions("demo"), key=lambda found: found.version) for one in (direct, through_mlflow)]
+    assert versions[0] == versions[1]
+    assert [one.version for one in versions[0]] == ["2", "3"]
+    assert direct.place_of("demo", "3") == through_mlflow.place_of("demo", "3")
+    assert set(direct.own_folders()) == set(through_mlflow.own_folders())
+
+
+def test_tables_of_another_version_are_left_to_mlflow(registry: ModelRegistry) -> None:
+    home = registry.tracker.home
+    with sqlite3.connect(home.mlflow / "mlflow.db") as database:
+        database.execute("UPDATE alembic_version SET version_num = 'other'")
+    with pytest.raises(sqlite3.NotSupportedError):
+        SqliteRegistry(home, "", home.mlflow / "mlflow.db")
+    assert isinstance(open_registry(home), Tracker)  # in this process it has looked at them already
 
 
 def test_a_model_s_files_are_fetched_once(registry: ModelRegistry, monkeypatch: pytest.MonkeyPatch) -> None:

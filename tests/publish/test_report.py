@@ -27,7 +27,7 @@ from tasks.storage.manifests import DatasetManifest, EdgeType, NodeType
 from tasks.storage.outcomes import EvalReport, GateRecord, RunResult
 from tests.browser import CHROMIUM, needs_chromium
 from tests.publish.line import Line, customers
-from tests.support import COMMON, as_partition, link_graph, molecule_graph, node_graph
+from tests.support import COMMON, as_partition, link_graph, node_graph
 
 NASTY = '<script>alert("x")</script>'
 
@@ -266,24 +266,6 @@ def test_missing_pieces_are_left_out(tmp_path: Path, left: str) -> None:
     assert ("Metrics of the best checkpoint" in page.text) == ("evaluate" in parents)
 
 
-def test_link_and_graph_tasks_have_their_own_pictures(tmp_path: Path) -> None:
-    rng = np.random.default_rng(1)
-    links = Prediction(positive=rng.random(50).astype(np.float32) + 0.3, negative=rng.random(300).astype(np.float32))
-    graph = as_partition(link_graph(tmp_path / "links"))
-    parents = {"ingest": ingest(graph.manifest, tmp_path), "partition": graph}
-    parents["evaluate"] = evaluation(links, "link", "hits@20")
-    page = page_of(parents)
-    assert "Rank of each true edge" in page.text
-    graph = as_partition(molecule_graph(tmp_path / "graphs"))
-    scores = rng.standard_normal((40, 1)).astype(np.float32)
-    binary = Prediction(scores, (scores > 0.3).astype(np.float32))
-    parents = {"ingest": ingest(graph.manifest, tmp_path), "partition": graph}
-    parents["evaluate"] = evaluation(binary, "binary", "rocauc")
-    page = page_of(parents)
-    assert "ROC curve" in page.text
-    assert "Class balance" in page.text
-
-
 def test_every_picture_of_every_task_is_drawn() -> None:
     rng = np.random.default_rng(2)
     scores = rng.standard_normal((500, 40)).astype(np.float32)
@@ -403,16 +385,6 @@ def test_tables_of_pairs_have_metrics_that_say_something() -> None:
     shown = result_table(measured, None)
     assert shown is not None
     assert shown.columns == ("split", "scored by", "rocauc", "ap")
-
-
-def test_columns_that_are_all_rare_are_more_than_one_bar() -> None:
-    labels = (np.random.default_rng(0).random((4000, 60)) < np.linspace(0.001, 0.03, 60)).astype(np.float32)
-    canvas: Any = plots.positive_shares({"train": labels, "valid": labels[:500], "test": labels[500:1000]})
-    (ax,) = canvas.axes
-    assert max(patch.get_xy()[:, 0].max() for patch in ax.patches) < 10
-    canvas.figure.draw_without_rendering()
-    title, legend = ax._left_title.get_window_extent(), ax.get_legend().get_window_extent()
-    assert not title.overlaps(legend)
 
 
 def test_what_was_compared_on_fewer_rows_stands_beside_what_the_model_has_on_these(tmp_path: Path) -> None:

@@ -45,20 +45,14 @@ def _multiclass(prediction: Prediction, names: list[str] | None) -> dict[str, An
     counts = metrics.confusion_matrix(label, predicted, num_classes)
     names = names if names is not None and len(names) >= num_classes else [str(c) for c in range(num_classes)]
     known = prediction.label >= 0
-    confidence = _confidence(prediction.scores)[known]
+    confidence = np.empty(len(known))  # probability of each row's likeliest class
+    for rows in slices(len(known), _ROWS_AT_A_TIME):
+        confidence[rows] = probabilities(prediction.scores[rows]).max(axis=1)
     return {
         "confusion": top_confusion(counts, names),
         "per_class": per_class(counts, names),
-        "calibration": calibration(confidence, label == predicted),
+        "calibration": calibration(confidence[known], label == predicted),
     }
-
-
-def _confidence(scores: Floats) -> Floats:
-    """Return the probability of each row's likeliest class, (n,), in little memory."""
-    confidence = np.empty(len(scores))
-    for rows in slices(len(scores), _ROWS_AT_A_TIME):
-        confidence[rows] = probabilities(scores[rows]).max(axis=1)
-    return confidence
 
 
 def _binary(label: Array, score: Floats, names: list[str] | None) -> dict[str, Any]:
@@ -101,8 +95,8 @@ def per_class(counts: Array, names: list[str]) -> list[dict[str, Any]]:
     return [
         {
             "name": names[c],
-            "precision": _ratio(right[c], guessed[c]),
-            "recall": _ratio(right[c], true[c]),
+            "precision": float(right[c] / guessed[c]) if guessed[c] else 0.0,
+            "recall": float(right[c] / true[c]) if true[c] else 0.0,
             "f1": float(f1[c]),
             "rows": int(true[c]),
         }
@@ -187,7 +181,3 @@ def ranking(positive: Floats, negative: Floats) -> dict[str, Any]:
         "median_rank": float(np.median(rank)),
         "num_negatives": int(pool),
     }
-
-
-def _ratio(part: float, whole: float) -> float:
-    return float(part / whole) if whole else 0.0

@@ -34,14 +34,9 @@ def all_of(report: Mapping[str, Any]) -> list[tuple[str, str, Canvas | None]]:
     """Return (name, caption, canvas) of all pictures of a report."""
     split, vectors = report.get("split", ""), report.get("vectors", {})
     by_share = _F1_BY_SHARE + (_OTHER_F1 if "per_task" in report else "")
+    of_confusion = "Confusion matrix ({}): where the predictions of a class's rows went"
     pictures = (
-        (
-            "confusion",
-            report,
-            "confusion",
-            "Confusion matrix ({}): where the predictions of a class's rows went",
-            confusion,
-        ),
+        ("confusion", report, "confusion", of_confusion, confusion),
         ("classes", report, "per_class", "F1 of each class ({})", class_scores),
         ("roc", report, "roc", "ROC curve ({})", roc),
         ("calibration", report, "calibration", "Accuracy against the model's confidence ({})", calibration),

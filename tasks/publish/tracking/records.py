@@ -73,11 +73,8 @@ def values_of(record: Record) -> dict[str, float]:
 
 def step_of(record: Record, default: int = 0) -> int:
     """Return the step of a record, or its epoch, or `default`."""
-    for key in ("step", "epoch"):
-        value = record.get(key)
-        if isinstance(value, int | float) and math.isfinite(value):
-            return int(value)
-    return default
+    numbers = (record.get(key) for key in ("step", "epoch"))
+    return next((int(one) for one in numbers if isinstance(one, int | float) and math.isfinite(one)), default)
 
 
 def thin(records: Sequence[Record], limit: int = MAX_POINTS) -> list[Record]:

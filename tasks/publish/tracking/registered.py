@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from configs.errors import RecipeError
 from configs.matching import did_you_mean
@@ -18,6 +18,10 @@ from tasks.storage.file_names import beside, file_name
 
 if TYPE_CHECKING:
     from tasks.publish.tracking.mlflow_registry import MlflowRegistry
+    from tasks.publish.tracking.registry import SqliteRegistry
+
+    Registry: TypeAlias = MlflowRegistry | SqliteRegistry
+    """All calls of both raise StageError where the store cannot be reached."""
 
 _REMOTE = frozenset(
     {"s3", "gs", "http", "https", "mlflow-artifacts", "wasb", "wasbs", "abfs", "abfss", "r2", "b2", "oss"}
@@ -26,7 +30,7 @@ _REMOTE = frozenset(
 """Schemes of stores that are no folder of this machine."""
 
 
-def model_versions(registry: MlflowRegistry, name: str) -> list[ModelVersion]:
+def model_versions(registry: Registry, name: str) -> list[ModelVersion]:
     """Return all versions of a model, newest first. Raises RecipeError with the known names."""
     names = registry.model_names()
     if name not in names:
@@ -39,7 +43,7 @@ def model_versions(registry: MlflowRegistry, name: str) -> list[ModelVersion]:
     return [replace(one, aliases=tuple(sorted(aliases.get(one.version, ())))) for one in versions]
 
 
-def find_version(registry: MlflowRegistry, reference: str) -> ModelVersion:
+def find_version(registry: Registry, reference: str) -> ModelVersion:
     """Return the version that `NAME@VERSION` or `NAME@ALIAS` names; `NAME` alone is its champion.
 
     Raises RecipeError: there is no such model, version or alias; the message names those that there are.
@@ -59,7 +63,7 @@ def find_version(registry: MlflowRegistry, reference: str) -> ModelVersion:
     )
 
 
-def fetch_model(registry: MlflowRegistry, version: ModelVersion) -> Path:
+def fetch_model(registry: Registry, version: ModelVersion) -> Path:
     """Return a folder with the model's files, downloaded once a home.
 
     Raises RecipeError: it is not a model of graphmill's, or the registry's record of it leads elsewhere; StageError:
@@ -95,7 +99,7 @@ def fetch_model(registry: MlflowRegistry, version: ModelVersion) -> Path:
     return folder
 
 
-def _place(registry: MlflowRegistry, version: ModelVersion) -> str:
+def _place(registry: Registry, version: ModelVersion) -> str:
     """Return the URI of a version's files. Raises RecipeError for a folder of this machine that is not the store's."""
     uri = registry.place_of(version.name, version.version)
     if uri.partition(":")[0].lower() in _REMOTE:

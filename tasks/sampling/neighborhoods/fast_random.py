@@ -77,13 +77,6 @@ def below_and_fraction(state, limit):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def below_and_rest(state, limit):  # type: ignore[no-untyped-def]
-    """Return the same with the fractional part as a float64 in [0, 1)."""
-    whole, fraction = below_and_fraction(state, limit)
-    return whole, np.float64(fraction) * _TWO_TO_MINUS_64
-
-
-@njit(inline="always")
 def unit(state):  # type: ignore[no-untyped-def]
     """Return a float64 in (0, 1]."""
     return np.float64((output(state) >> np.uint64(11)) + np.uint64(1)) * (1.0 / 9007199254740992.0)
