@@ -35,9 +35,9 @@ class NeighborsConfig(ConfigModel):
     @model_validator(mode="after")
     def _options_are_read(self) -> NeighborsConfig:
         if self.metric == "dot" and self.method == "clusters":
-            raise ValueError("method=clusters finds no nearest by the product: leave it out, or set metric=cosine")
+            raise ValueError("method=clusters cannot search by the dot product; leave it out, or set metric=cosine")
         if self.weights == "fuzzy" and self.perplexity != type(self).model_fields["perplexity"].default:
-            raise ValueError("perplexity is not read with weights=fuzzy: leave one of them out; k says how many")
+            raise ValueError("perplexity has no effect with weights=fuzzy: leave one of them out (k counts neighbours)")
         return self
 
     def settled(self, usual: str) -> NeighborsConfig:

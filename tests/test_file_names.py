@@ -123,7 +123,7 @@ def test_a_place_that_nothing_can_be_written_to_is_refused_at_once(tmp_path: Pat
     for output, words in (
         ("dir.parquet", "is a folder; name a file"),
         ("x" * 300 + ".parquet", "the name is too long"),
-        ("file.txt/y.parquet", r"file\.txt is no folder that may be written to"),
+        ("file.txt/y.parquet", r"file\.txt is not a folder that you may write to"),
     ):
         with pytest.raises(UserError, match=words):
             OutputRequest("predictions", str(tmp_path / output)).placed("x", "node")

@@ -33,7 +33,7 @@ def bounds_of(text: str) -> list[tuple[str, float, bool]]:
     for part in re.split(r",(?=\s*[<>])", text):
         match = _BOUND.fullmatch(part.strip())
         if match is None:
-            raise ValueError(f"{text!r} says nothing of a number of rows; write {_BOUND_FORMS}")
+            raise ValueError(f"{text!r} is not a number of rows; write {_BOUND_FORMS}")
         number = float(match[2].replace(",", "").replace("_", ""))
         if number < 1:
             raise ValueError(f"{text!r}: shares are written as 90 %; numbers of rows are 1 or more")
@@ -47,7 +47,7 @@ def bounds_of(text: str) -> list[tuple[str, float, bool]]:
 
 def _bounds(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"{value!r} says nothing of a number of rows; write {_BOUND_FORMS}")
+        raise ValueError(f"{value!r} is not a number of rows; write {_BOUND_FORMS}")
     text = f"{value:g}" if isinstance(value, float) else str(value)
     bounds_of(text)
     return text

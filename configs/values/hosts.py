@@ -24,7 +24,7 @@ def check_hosts(hosts: Sequence[str]) -> None:
                 "hosts=10.0.0.1,10.0.0.2, without users and ports"
             )
         if sum(host.lower() == other.lower() for other in hosts) > 1:
-            raise ValueError(f"{host} stands twice; each machine is named once, and num_ranks says its processes")
+            raise ValueError(f"{host} is listed twice; list each machine once, and set num_ranks for its processes")
 
 
 def _is_host(text: str) -> bool:

@@ -19,7 +19,7 @@ def number_of_bytes(value: Any) -> Any:
         return value
     found = _SIZE.fullmatch(value.strip())
     if found is None:
-        raise ValueError(f"{value!r} is no size; give bytes, or as in 500MB or 1.5GiB")
+        raise ValueError(f"{value!r} is not a size; give bytes, or a unit as in 500MB or 1.5GiB")
     return float(found[1]) * _UNITS[(found[2] or "").lower()]
 
 

@@ -116,7 +116,7 @@ def create(client: Any, home: Home, backfill: Backfill, *, pause_schedule: bool)
         differing = [name for name, value in backfill.asked.items() if there.asked[name] != value]
         if differing:
             raise RecipeError(
-                f"backfill {there.id} is there and has another {', '.join(differing)}; name this one with --id, or "
+                f"backfill {there.id} exists with a different {', '.join(differing)}; name this one with --id, or "
                 "leave the options as they were to go on with it"
             )
         backfill = there

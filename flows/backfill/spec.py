@@ -95,7 +95,7 @@ class Backfill(BaseModel, frozen=True):
         if not (moments or self.grid):
             raise RecipeError("a backfill needs --from, --to and --every, or --at, or --grid")
         if len({partition.name for partition in partitions}) < len(partitions):
-            raise RecipeError("two partitions have one name: a moment or a value of the grid stands twice")
+            raise RecipeError("two partitions have the same name: a moment or a value of the grid is listed twice")
         return partitions
 
 
@@ -187,7 +187,7 @@ def span(option: str, text: str) -> tuple[Moment, Moment]:
         except (ValueError, OverflowError):  # no such date, or nothing follows it (9999)
             continue
         return begin, end
-    raise RecipeError(f"{option} {text!r} is no date: write 2021, 2021-06, 2021-06-30 or 2021-06-30T12")
+    raise RecipeError(f"{option} {text!r} is not a date: write 2021, 2021-06, 2021-06-30 or 2021-06-30T12")
 
 
 Moment = datetime.datetime

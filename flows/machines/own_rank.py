@@ -24,7 +24,9 @@ def read_hosts(text: str) -> list[str]:
     else:
         hosts, source = [part.strip() for part in text.split(",") if part.strip()], "--hosts"
     if not hosts:
-        raise RecipeError(f"--hosts {text!r} names no machine; write a,b,c, machine 0 first, or a file, a name a line")
+        raise RecipeError(
+            f"--hosts {text!r} names no machine; write a,b,c, machine 0 first, or a file of one name per line"
+        )
     try:
         check_hosts(hosts)
     except ValueError as error:
@@ -42,7 +44,7 @@ def _read_file(path: Path) -> list[str]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise RecipeError(f"--hosts {path}: {error}; a file with a name a line is wanted, or a,b,c") from error
+        raise RecipeError(f"--hosts {path}: {error}; give a file with one name per line, or a,b,c") from error
     hosts = []
     for number, line in enumerate(lines, start=1):
         words = line.partition("#")[0].split()

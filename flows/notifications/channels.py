@@ -58,7 +58,7 @@ def check_url(kind: Kind, url: str) -> None:
     wanted = ("mailto", "mailtos") if kind == "email" else ("http", "https")
     if scheme not in wanted or not place:
         example = "mailtos://USER:PASSWORD@HOST?to=ME@EXAMPLE.ORG" if kind == "email" else "https://HOST/..."
-        raise RecipeError(f"--{kind} {url!r} is no such address; write {example}")
+        raise RecipeError(f"--{kind} {url!r} is not such an address; write {example}")
 
 
 def _make_block(channel: Channel) -> Any:

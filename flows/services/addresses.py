@@ -78,7 +78,7 @@ def check_answers(url: str) -> None:
         )
     if is_up(home):
         raise StageError(f"graphmill up's Prefect server at {server}; graphmill status says more, and where its log is")
-    raise StageError(f"graphmill up's Prefect server at {server}: it has just gone down; run again, with or without it")
+    raise StageError(f"graphmill up's Prefect server at {server}: it has just stopped; run again, with or without it")
 
 
 def check_tracking_store() -> None:

@@ -122,7 +122,7 @@ def kept_seconds(text: str, option: str) -> float:
         return 0.0
     seconds = parse_age(text, option)
     if not _LEAST_KEPT_SECONDS <= seconds <= FOR_EVER:
-        raise RecipeError(f"{option} {text}: a day at least, such as 7d or 90d, or forever")
+        raise RecipeError(f"{option} {text}: give at least a day, such as 7d or 90d, or forever")
     return seconds
 
 
@@ -187,7 +187,7 @@ def resolve(given: ServiceSettings) -> ServiceSettings:
         )
     if given.database is None and given.limit > SQLITE_LIMIT:
         raise RecipeError(
-            f"--limit {given.limit} is more than SQLite bears ({SQLITE_LIMIT} runs at a time); "
+            f"--limit {given.limit} is more than SQLite can handle ({SQLITE_LIMIT} runs at a time); "
             "name a PostgreSQL database with --database postgresql+asyncpg://USER:PASSWORD@HOST/NAME"
         )
     prefect_port = _choose_port(given, "prefect", given.prefect_port or PREFECT_PORT)

@@ -45,5 +45,5 @@ def select_stages(
     stages = tuple(stage for stage in STAGES if not named or stage in named)
     outside = [name for name in forced if name not in stages]
     if outside:
-        raise RecipeError(f"--force {','.join(outside)}: not among the stages that run ({', '.join(stages)})")
+        raise RecipeError(f"--force {','.join(outside)}: they are not among the stages that run ({', '.join(stages)})")
     return Selection(stages, frozenset(forced))

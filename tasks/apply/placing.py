@@ -77,7 +77,7 @@ def _write_nodes(
     row = compute.index_in(names, value_set=then)
     is_known = np.asarray(row.is_valid())
     if not is_known.any():
-        raise DataError(f"{opened.store.manifest.dataset}: none of its nodes is in the layout; lay it out by itself")
+        raise DataError(f"{opened.store.manifest.dataset}: none of its nodes is in the layout; lay it out alone")
     placed = np.zeros((len(names), points.shape[1]), np.float32)
     placed[is_known] = points[np.asarray(row.drop_null())]
     place_among_neighbors(placed, is_known.copy(), opened.store, seed)

@@ -137,7 +137,7 @@ def check_place(output: str, path: Path, *, folder: bool = False) -> None:
         is_file(path)  # a device or a pipe would make room for the file that is renamed to it
     there = next(folder for folder in path.parents if folder.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise RecipeError(f"--output {output}: {there} is no folder that may be written to")
+        raise RecipeError(f"--output {output}: {there} is not a folder that you may write to")
     try:  # root may write everywhere by its rights, and cannot in /sys or /proc
         tempfile.TemporaryFile(dir=there).close()
     except OSError as error:

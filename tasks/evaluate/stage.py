@@ -90,7 +90,7 @@ def _run(job: EvaluateJob, context: StageContext, recipe: Recipe, train: Parent)
         except WorkerDiedError as error:
             if attempt == restarts:
                 raise
-            context.warn(f"a rank of the evaluation died, and it starts again: {str(error).splitlines()[0]}")
+            context.warn(f"a rank of the evaluation died; the evaluation starts again: {str(error).splitlines()[0]}")
     raise AssertionError
 
 

@@ -46,7 +46,7 @@ class SeveralTasks(Evaluator):
         super().__init__(config, graph)
         if config.name != "auto":
             raise RecipeError(
-                f"evaluate.evaluator={config.name}: {graph.dataset} has several tasks, each of which names its metric "
+                f"evaluate.evaluator={config.name}: {graph.dataset} has several tasks, and each names its metric "
                 "(dataset.predict); leave it at auto"
             )
         self.heads = [HeadEvaluator(config, graph, view) for view in head_views(graph)]

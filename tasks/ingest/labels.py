@@ -148,7 +148,7 @@ def number_labels(
     label = to_labels(values, LabelKind(kind, classes, values.shape[1]), place)
     if kind == "binary" and not (label == 0).any():
         there = ", ".join(f"{value:g}" for value in np.unique(values[~np.isnan(values)]))
-        raise DataError(f"holds {there} alone; two classes are 0 and 1, and -1 and -100 are no label", path=place)
+        raise DataError(f"holds {there} alone; the two classes are 0 and 1 (-1 and -100: no label)", path=place)
     return kind, classes, label
 
 

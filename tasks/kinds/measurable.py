@@ -103,7 +103,7 @@ def _compare_classes(labels: Mapping[str, Array], warn: Callable[[str], None], n
     if len(known) < 2:
         warn(
             f"the {len(labels['train']):,} rows of the train split are all of one class ({_words(known, names)}): "
-            "there is nothing to learn; split otherwise (dataset.split, snapshot)"
+            "there is nothing to learn; choose another split (dataset.split, snapshot)"
         )
     for split in ("valid", "test"):
         if split in labels:

@@ -225,7 +225,8 @@ class FeatureBuilder:
             shown = ", ".join(f"{name} (up to {largest[name]:,.0f})" for name in large[:_SHOWN])
             more = f" and {len(large) - _SHOWN:,} more" if len(large) > _SHOWN else ""
             self.context.warn(
-                f"numbers reach the model as large as they are: {shown}{more}; a model may learn nothing beside them: "
+                f"large numbers reach the model unscaled: {shown}{more}; they may drown the other features; "
+                "scale them: "
                 "preprocess.transforms: [{name: standardize}]"
             )
 

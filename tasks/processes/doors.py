@@ -57,7 +57,7 @@ def closing_doors(*, deaf: bool = True) -> Iterator[None]:
             continue  # without an inode it is accepted later, by who listens there
         if peer.user != os.geteuid():
             raise ConnectionError(
-                f"a process of user {peer.user} of this machine has connected to this rank, which is for ranks only"
+                f"a process of user {peer.user} of this machine has connected to this rank, which only ranks may use"
             )
     for one in connections:
         if deaf and one.state == _LISTENS and one.inode in sockets.keys() - before:

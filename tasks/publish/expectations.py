@@ -92,7 +92,7 @@ def check_arrival(recipe: Recipe, ingest: Parent, reference: Reference | None, s
     before = None if reference is None else reference.profile
     same = reference is not None and reference.was_made_of(ingest)
     if reference is not None and before is None and not same:
-        warn(f"the profile of {reference.name} cannot be read: nothing tells whether this data is like its own")
+        warn(f"the profile of {reference.name} cannot be read: this data cannot be compared with its training data")
     _check_counts(recipe, counts, before, "" if reference is None else reference.name, None if same else warn)
 
 

@@ -208,7 +208,7 @@ class TextTableFile:
             except pa.ArrowInvalid:
                 continue
             raise DataError(
-                f"{cells[0].as_py()[:40]!r} stands over numbers; if the first line names the columns, begin it with # "
+                f"{cells[0].as_py()[:40]!r} is above numbers; if the first line names the columns, begin it with # "
                 "or say format: csv",
                 path=self.path,
                 row=0,
@@ -272,7 +272,7 @@ def read_rows(
         if str(error) != "Empty CSV file":
             raise _arrow_error(error, path, names, row) from error
     except MemoryError as error:
-        raise DataError(f"cannot be read: it asks for more memory than there is ({error})", path=path) from error
+        raise DataError(f"cannot be read: it needs more memory than there is ({error})", path=path) from error
 
 
 def _arrow_error(error: pa.ArrowInvalid, path: Path, names: Sequence[str], row: int) -> DataError:

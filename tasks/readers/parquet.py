@@ -32,7 +32,7 @@ def parquet_error(error: Exception, path: Path) -> DataError:
             path=path,
         )
     if isinstance(error, MemoryError):
-        return DataError(f"cannot be read: it asks for more memory than there is ({text[:200]})", path=path)
+        return DataError(f"cannot be read: it needs more memory than there is ({text[:200]})", path=path)
     if "magic bytes" in text or "0 bytes" in text or "footer" in text:
         return DataError(f"is not a whole Parquet file ({text[:200]})", path=path)
     return DataError(f"is damaged or not Parquet ({text[:400]}); write it again", path=path)

@@ -62,7 +62,7 @@ def test_inspect_tells_tables_from_runs(shop: Path, tmp_path: Path, monkeypatch:
         (["./shop"], "there is no table"),
         ([str(shop / "orders.parquet"), "train"], "no run"),
         (["none.csv"], "none.csv: there is no such file"),
-        (["a", "train", "c"], "a name and a stage at most, not a train c"),
+        (["a", "train", "c"], "give one name and one stage at most, not a train c"),
     ):
         shown = invoke("inspect", *arguments)
         assert isinstance(shown.exception, UserError), arguments

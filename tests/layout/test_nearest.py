@@ -178,7 +178,7 @@ def test_k_is_lowered_to_what_there_is() -> None:
 
 @pytest.mark.parametrize("n", [0, 1])
 def test_too_few_rows_are_refused(n: int) -> None:
-    with pytest.raises(DataError, match=f"there {['are no vectors', 'is 1 vector'][n]}, and a neighbour needs two"):
+    with pytest.raises(DataError, match=f"there {['are no vectors', 'is 1 vector'][n]}, and neighbours need two"):
         neighbor_graph(np.zeros((n, 3)), NeighborsConfig())
 
 

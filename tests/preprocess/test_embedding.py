@@ -99,11 +99,11 @@ def test_what_cannot_work_is_refused(dataset: Any, preprocess: Any, make_dataset
         ({"dim": 0}, "greater than or equal to 1"),
         ({"model": "prone"}, r"of the form NAME@VERSION: prone@champion, or method=prone, computed from this graph's"),
         ({"model": "walks"}, r"of the form NAME@VERSION: walks@champion \[type="),
-        ({"model": "walks@champion", "dim": 4}, r"dim is no option of embedding with model=walks@champion; leave it"),
-        ({"model": "walks@champion", "method": "prone"}, "method is no option of embedding with model"),
+        ({"model": "walks@champion", "dim": 4}, r"dim is not an option of embedding with model=walks@champion; lea"),
+        ({"model": "walks@champion", "method": "prone"}, "method is not an option of embedding with model"),
         ({"model": "walks@champion", "vectors": "0" * 24}, "vectors are those of one version"),
-        ({"method": "prone", "allow_leak": True}, "allow_leak is no option of embedding with method=prone"),
-        ({"most_missing": 0.9}, "most_missing is no option of embedding with method=prone"),
+        ({"method": "prone", "allow_leak": True}, "allow_leak is not an option of embedding with method=prone"),
+        ({"most_missing": 0.9}, "most_missing is not an option of embedding with method=prone"),
     ],
 )
 def test_options_are_checked_when_they_are_read(options: dict[str, Any], message: str) -> None:

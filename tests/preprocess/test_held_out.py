@@ -89,7 +89,7 @@ def test_held_out_pairs_leave_training_and_messages(
     assert graph.manifest.report["held_out"] == {"rule": "hold_out", **counts, "left_out": left_out}
     assert graph.manifest.splits == {"train": len(stays), "valid": len(validated), "test": HELD}
     assert (
-        f"{met} of {len(held)} held-out pairs stood among the edges that train or carry messages"
+        f"{met} of {len(held)} held-out pairs were also among the edges that train or carry messages"
         in graph.manifest.warnings[0]
     )
     assert f"{left_out['train']} training edges went" in graph.manifest.warnings[0]
@@ -103,7 +103,7 @@ def test_messages_alone_may_hold_what_is_to_be_predicted(make_dataset: Any, prep
     edges = {NODE: ends(pairs), ("node", "rev", "node"): ends(pairs[:, ::-1])}
     graph = preprocess(make_dataset({"node": (7, {})}, edges, tables, task="link", task_type="link"))
     assert kind(messages(graph), False) == kind(pairs[:2], False)
-    assert "4 of 4 held-out pairs stood among the edges that train or carry messages" in graph.manifest.warnings[0]
+    assert "4 of 4 held-out pairs were also among the edges that train or carry messages" in graph.manifest.warnings[0]
     assert "0 training edges went" in graph.manifest.warnings[0]
 
 

@@ -255,7 +255,7 @@ def test_own_split_as_far_as_it_exists(run: Run, tmp_path: Path) -> None:
         np.testing.assert_array_equal(whole.graph[name], plain.graph[name], err_msg=name)
     with pytest.raises(RecipeError, match=r"the test split is empty.*snapshot\.split=time"):
         run(section, "snapshot.as_of=2008", "snapshot.split=keep")
-    with pytest.raises(RecipeError, match="nothing exists yet, the oldest node is of 2000"):
+    with pytest.raises(RecipeError, match="nothing exists yet; the oldest node is from 2000"):
         run(section, "snapshot.as_of=1999")
     yearly = run(section, "snapshot.as_of=2006-05", *SHARES)
     assert len(yearly.names) == 7

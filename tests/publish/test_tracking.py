@@ -250,7 +250,7 @@ def test_who_waits_for_mlflow_is_told_so_once(home: Home) -> None:
     with pytest.raises(StageError, match="did not do it"):
         Tracker(home, "test", uri, (0.0, 0.0), told.append)
     assert len(told) == 1
-    assert told[0].startswith(f"waiting for MLflow at {uri}, which is asked again for some minutes: ")
+    assert told[0].startswith(f"waiting for MLflow at {uri}, retrying for some minutes: ")
 
 
 def test_system_sampler(tracked_home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

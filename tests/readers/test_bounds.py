@@ -85,7 +85,7 @@ BOMBS: list[tuple[str, str, Callable[[Path], object], dict[str, Any], str]] = [
     ("id map", "x.csv.gz", lambda p: p.write_bytes(zeros(b"index,name\n1,")), {"work": "id_map"}, "has a row of more than"),
     ("JSON", "x.json", lambda p: p.write_bytes(b"[" * (20 << 20)), {"work": "description"}, "has more than 16,777,216 bytes"),
     ("member of an archive", "x.npz", npy_member, {"work": "array", "member": "a"}, "the array takes 0.5 GB of memory"),
-    ("texts of Parquet", "x.parquet", texts, table(), "it asks for more memory than there is"),
+    ("texts of Parquet", "x.parquet", texts, table(), "it needs more memory than there is"),
     ("lists of Parquet", "x.parquet", long_lists, table(), "has rows of 80,000,000 bytes"),
     ("pickle: objects", "x.pt", lambda p: p.write_bytes(b"\x80\x02Nr\xff\xff\xff\x3f."), {"work": "torch_file"}, "impossible count"),
     ("pickle: bytes", "x.pt", lambda p: p.write_bytes(b"\x80\x04\x8e" + (1 << 40).to_bytes(8, "little") + b"x."),

@@ -96,7 +96,7 @@ def test_a_class_that_no_training_row_has_is_said(tmp_path: Path) -> None:
     store = labelled(parent, label)
     ((weights,),) = class_weights("balanced", store, list("abcd"), said.append)
     assert weights[3] == 1
-    assert said[1] == "train.class_weight: the training split has no row of d: no weight teaches that"
+    assert said[1] == "train.class_weight: the training split has no row of d, which no weight changes"
     counts = np.bincount(label[store.training_rows()])
     assert np.array(weights[:3]) * counts == pytest.approx(counts.sum() / 3)
 

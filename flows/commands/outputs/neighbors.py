@@ -31,7 +31,7 @@ def find_neighbors(
     Raises RecipeError: nobody's neighbours are asked for; DataError: a damaged file, or a node that is not in it.
     """
     if bool(node) == (nodes is not None):
-        raise RecipeError("whose neighbours? give --node ID (once or several times) or --nodes FILE")
+        raise RecipeError("no node was named; give --node ID (once or several times) or --nodes FILE")
     ids: Any = node
     if nodes is not None:
         [ids] = read_ids(nodes, {"id": is_text(VectorFile(embeddings).id_type)})

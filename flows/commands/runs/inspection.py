@@ -44,7 +44,9 @@ def find(home: Home, words: list[str], *, deep: bool = False) -> Found | RunReco
     Raises RecipeError: there is no such artifact or run; IntegrityError: it is damaged.
     """
     if len(words) > 2:
-        raise RecipeError(f"a name and a stage at most, not {' '.join(words)}; of files and folders all must be there")
+        raise RecipeError(
+            f"give one name and one stage at most, not {' '.join(words)}; all files and folders must exist"
+        )
     what, stage = words[0], words[1] if len(words) == 2 else None
     if stage is not None and stage not in STAGES:
         raise RecipeError(f"unknown stage {stage!r}{did_you_mean(stage, STAGES)}; stages: {', '.join(STAGES)}")
@@ -52,7 +54,7 @@ def find(home: Home, words: list[str], *, deep: bool = False) -> Found | RunReco
     if stage is None and (folder / "manifest.json").is_file():
         *above, name, key = folder.resolve().parts
         if name not in (*STAGES, VECTORS) or above[-1:] != ["artifacts"]:
-            raise RecipeError(f"{what} is no artifact of graphmill: those lie in HOME/artifacts/STAGE/KEY")
+            raise RecipeError(f"{what} is not an artifact of graphmill; artifacts are in HOME/artifacts/STAGE/KEY")
         return _load(Home(Path(*above[:-1])), name, key, deep)
     if stage is None and len(what) >= 4:
         places = [
@@ -60,7 +62,7 @@ def find(home: Home, words: list[str], *, deep: bool = False) -> Found | RunReco
         ]
         if len(places) > 1:
             names = ", ".join(f"{place.parent.name}/{place.name}" for place in places)
-            raise RecipeError(f"{what!r} begins several keys: {names}")
+            raise RecipeError(f"{what!r} is the beginning of several keys: {names}")
         if places:
             return _load(home, places[0].parent.name, places[0].name, deep)
     record = find_run(home, folder.stem if what.endswith((".yaml", ".yml")) else what)

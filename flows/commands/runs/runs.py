@@ -89,11 +89,11 @@ def find_run(home: Home, name: str) -> RunRecord:
     if len(begun) == 1 or (begun and begun[0].id == name):
         return begun[0]
     if begun:
-        raise RecipeError(f"{name!r} begins the ids of several runs: {', '.join(record.id for record in begun)}")
+        raise RecipeError(f"{name!r} is the beginning of several runs' ids: {', '.join(record.id for record in begun)}")
     recipe, _, back = name.partition("~")
     of_recipe = [record for record in records if recipe in (record.recipe, record.source)]
     if back and not re.fullmatch(r"\d{1,4}", back):
-        raise RecipeError(f"{name!r}: what follows ~ is how many runs before the latest, such as {recipe}~1")
+        raise RecipeError(f"{name!r}: the number after ~ counts runs back from the latest, such as {recipe}~1")
     if of_recipe and int(back or 0) < len(of_recipe):
         return of_recipe[int(back or 0)]
     if of_recipe:

@@ -106,7 +106,7 @@ class DataNeeds:
         """
         values = read_values(folder, FILES)
         if isinstance(values, dict) and set(values) != {field.name for field in fields(cls)}:
-            raise RecipeError("its files are of another layout than this graphmill reads; train it again")
+            raise RecipeError("its files were written by another version of graphmill; train it again")
         return of_kind(cls, values, folder / f"{FILES}.json")
 
 

@@ -35,4 +35,4 @@ def refuse_other_ids(work: Path, output: Path) -> None:
     other = next((path for path in others if path.exists()), None)
     if other is None or new is None or not old.exists() or filecmp.cmp(new, old, shallow=False):
         return
-    raise DataError(f"{old.name} holds the ids of {other.name}, which are others; write to another name than {output}")
+    raise DataError(f"{old.name} holds the ids of {other.name}, which differ; write to another name than {output}")

@@ -72,7 +72,7 @@ def _nearest(file: VectorFile, asked: pa.Array, k: int, metric: Metric) -> Itera
 
 def _refuse_infinite(path: Path, scores: Array) -> None:
     if not np.isfinite(scores).all():
-        why = "holds vectors whose products are more than float32 holds (3.4e38)"
+        why = "holds vectors whose products exceed float32 (3.4e38)"
         raise DataError(f"{why}; take the metric cosine, or write smaller numbers", path=path)
 
 

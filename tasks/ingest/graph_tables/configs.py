@@ -196,7 +196,7 @@ class TablesConfig(ComponentConfig):
             raise ValueError("edges.graph: ids that begin anew in each graph need a column of them: nodes.id")
         if of_edges.on_unknown_id == "add":
             raise ValueError(
-                "edges: on_unknown_id: add: of a node that only edges name nobody knows the graph; use drop"
+                "edges: on_unknown_id: add: the graph of a node that only edges name is not known; use drop"
             )
         if self.split.by == "time":
             raise ValueError("split.by: graphs have no times; take ratio, stratified, column or files")

@@ -58,7 +58,7 @@ class EventNegatives:
                 pool, why = np.setdiff1d(of_split, self.trained), "all edges were edges in training already"
             if not len(pool):
                 raise DataError(
-                    f"there are no {kind} negatives, for {why}; leave {kind} out of dataset.split.negatives"
+                    f"there are no {kind} negatives, because {why}; leave {kind} out of dataset.split.negatives"
                 )
             drawn = random.choice(pool, shape)
             if kind == "inductive":
@@ -89,7 +89,7 @@ class EventNegatives:
                 if not wrong.any():
                     return np.stack([src, dst], 2)
         raise DataError(
-            "there are no random negatives, for nearly all pairs that could be edges are edges of the split; leave "
+            "there are no random negatives, because nearly all possible pairs are edges of the split; leave "
             "random out of dataset.split.negatives"
         )
 

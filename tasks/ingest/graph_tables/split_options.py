@@ -96,7 +96,7 @@ class SplitConfig(ConfigModel):
         if len(set(self.negatives)) < len(self.negatives):
             raise ValueError("split.negatives: a kind stands twice")
         if self.negatives and self.known_pairs != "keep":
-            raise ValueError("split.negatives: edges that come again are to be foreseen: set split.known_pairs: keep")
+            raise ValueError("split.negatives: these need edges that may come again; set split.known_pairs: keep")
         if self.per_edge > 1 and not self.negatives:
             raise ValueError("split.per_edge counts negatives of each kind: name the kinds, split.negatives")
         return self

@@ -130,7 +130,7 @@ def _own_meta(config: OgbDatasetConfig) -> OgbMeta:
     pairs_task = config.task if config.task in ("link", "triple") else None
     task_type = config.task_type or pairs_task or "multiclass"
     if pairs_task not in (None, task_type) or (pairs_task is None and task_type in ("link", "triple")):
-        raise RecipeError(f"dataset.task_type: {task_type} does not go with a {config.task} task")
+        raise RecipeError(f"dataset.task_type: {task_type} does not fit a {config.task} task")
     if task_type == "multiclass" and config.num_classes is None:
         raise RecipeError("dataset.num_classes: a multiclass label needs it")
     if task_type in ("multiclass", "binary") and config.num_tasks != 1:

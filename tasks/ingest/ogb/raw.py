@@ -216,7 +216,7 @@ class BinaryRaw(Raw):
 def _check_name(name: str, what: str, **where: Any) -> None:
     """Refuse a type that names no folder here: OGB's layout has a folder of that name."""
     if not is_file_name(name):
-        raise DataError(f"the {what} {name!r} is no name of a folder; rename it, and its folders under raw/", **where)
+        raise DataError(f"the {what} {name!r} cannot name a folder; rename it, and its folders under raw/", **where)
 
 
 def labelled_types(path: Path) -> list[str]:

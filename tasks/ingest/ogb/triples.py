@@ -68,7 +68,7 @@ def ingest_triple_folder(folder: Path, meta: OgbMeta, context: StageContext) -> 
     repeated = find_repeated(whole["src"], whole["relation"], whole["dst"], whole["owner"], None)
     if repeated.any():  # published results are measured with them
         num_repeated = np.count_nonzero(repeated)
-        context.warn(f"{place}: {num_repeated:,} triples stand in a split twice or in two; they are kept as they are")
+        context.warn(f"{place}: {num_repeated:,} triples are repeated within a split or between two, and kept")
     ogb_name = meta.name if meta.listed else None
     fields = tables.fields(meta.name, num_relations, {}, metric=meta.metric, ogb_name=ogb_name)
     num_train, edges = fields["splits"]["train"], sum(int(counts.sum()) for counts in raw.num_edges.values())

@@ -99,7 +99,7 @@ def check_time_format(where: str, column: str | None, time_format: str | None) -
     example = 'write it as of Python\'s strptime, such as time_format: "%d.%m.%Y"'
     parts = re.findall("%(.?)", time_format, re.DOTALL)
     if "Z" in parts:
-        raise ValueError(f"{named}: %Z, a zone's name, means another zone on another machine; write offsets, and %z")
+        raise ValueError(f"{named}: %Z, a zone's name, depends on the machine; write offsets, and %z")
     try:
         moment = datetime.datetime.strptime(_SAMPLE.strftime(time_format), time_format)
     except (ValueError, re.error) as error:  # re.error: a part that stands twice, or that another one holds (%Y in %c)
@@ -176,5 +176,5 @@ def refuse_repeated(where: str, columns: Iterable[str]) -> None:
     seen: set[str] = set()
     for column in columns:
         if column in seen:
-            raise ValueError(f"{where}: column {column!r} stands twice among features and categorical")
+            raise ValueError(f"{where}: column {column!r} is listed twice among features and categorical")
         seen.add(column)

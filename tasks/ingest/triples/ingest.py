@@ -79,9 +79,7 @@ def _numberings(job: TripleJob) -> tuple[FinalNumbers, FinalNumbers]:
     entities = number_names(intake.entities, entity_uses, kinds, kind_names)
     absent = int(np.count_nonzero(entity_uses[entities.order] == 0))
     if absent:
-        job.context.message(
-            f"{job.sources.entities}: {absent:,} entities are in no triple; they are nodes all the same"
-        )
+        job.context.message(f"{job.sources.entities}: {absent:,} entities are in no triple; they are kept as nodes")
     return entities, number_names(intake.relations, relation_uses)
 
 

@@ -65,7 +65,7 @@ def drop_repeated(job: TripleJob) -> None:
     several = int(np.count_nonzero(repeated == IN_EARLIER))
     if several:
         job.context.warn(
-            f"{several:,} triples of validation or test stand in an earlier split too, and are left out there"
+            f"{several:,} triples of validation or test are in an earlier split too, and are left out there"
         )
     triples.owner[repeated != ONCE] = DROPPED
 

@@ -76,7 +76,7 @@ def checked_ids(ids: pa.Array, name: object, column: object = None) -> pa.Array 
     try:
         ids = ids.cast(pa.string() if is_text(ids.type) else pa.int64())
     except pa.ArrowInvalid:
-        raise DataError("holds an id that int64 does not; write ids as texts", path=name, column=column) from None
+        raise DataError("holds an id too large for int64; write ids as texts", path=name, column=column) from None
     number = IdIndex().add(ids)
     again = np.flatnonzero(number != np.arange(len(number)))
     if len(again):
@@ -111,7 +111,7 @@ def label_column(values: pa.Array, name: object, column: object = None) -> Label
             amounts = to_labels(numbers[:, None], LabelKind("regression", 0, 1), name, column=column)
             return "regression", amounts, None
         if (np.abs(there) > _MAX_EXACT).any():
-            raise DataError("a class is beyond 2^53; write classes as texts", path=name, column=column)
+            raise DataError("a class number exceeds 2^53; write classes as texts", path=name, column=column)
         whole = pa.array(np.nan_to_num(numbers, nan=-1).astype(np.int64))
         values = compute.if_else(pa.array(np.isnan(numbers)), None, whole).cast(pa.string())
     # Classes are numbered in ascending order, as numbers where all are numbers.

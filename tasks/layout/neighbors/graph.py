@@ -54,7 +54,7 @@ def neighbor_graph(vectors: Array, options: NeighborsConfig, seed: int = 0, thre
     rows = SearchedRows(vectors, options.metric)
     n = len(rows)
     if n < 2:
-        raise DataError(f"there {'is 1 vector' if n else 'are no vectors'}, and a neighbour needs two; give more rows")
+        raise DataError(f"there {'is 1 vector' if n else 'are no vectors'}, and neighbours need two; give more rows")
     copies = find_copies(vectors, _searched_copies(options), rows.block)
     if copies.num_left:
         rows = SearchedRows(vectors, options.metric, copies.searched)

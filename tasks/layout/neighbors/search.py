@@ -49,7 +49,7 @@ def search(rows: SearchedRows, k: int, method: Method, seed: int) -> tuple[Neigh
     if method != "clusters":
         return nearest_rows(rows, rows, k, np.arange(len(rows))), None
     if rows.metric == "dot":
-        raise ValueError("clusters find no nearest by the product; take the method exact, or the metric cosine")
+        raise ValueError("clusters cannot be searched by the dot product; take the method exact, or the metric cosine")
     neighbors = nearest_in_clusters(rows, k, seed)
     chosen = sample_rows(np.arange(len(rows)), _MEASURED_ROWS)
     places = chosen if rows.chosen is None else rows.chosen[chosen]

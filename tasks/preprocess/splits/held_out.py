@@ -114,7 +114,8 @@ class HeldOut:
         total = f"{counts['pairs']:,} held-out pairs"
         if counts["taken_out"]:
             context.warn(
-                f"{counts['taken_out']:,} of {total} stood among the edges that train or carry messages{way}: they do "
+                f"{counts['taken_out']:,} of {total} were also among the edges that train or carry "
+                f"messages{way}: they do "
                 f"neither now; {left_out['train']:,} training edges went"
             )
         for split in SPLITS[1:]:

@@ -51,7 +51,7 @@ def complete_negatives(
             if num_edges:
                 context.warn(
                     f"{num_edges:,} of {len(pairs):,} given negatives of the {split} split are edges of the training, "
-                    "validation or test split: whoever ranks those high is told to be wrong"
+                    "validation or test split: a model that ranks them high is counted as wrong"
                 )
             chunks = blocks(len(pairs), _CHECKED_AT_ONCE) if manifest.ogb_name is None else ()
             num_within = sum(

@@ -159,7 +159,7 @@ def take_snapshot(recipe: Recipe, store: DatasetStore, source: IdSpace) -> Snaps
     for name in _HELD_OUT if splits_links else ():
         if f"edges/{manifest.edge_types[0].name}" in timed and name not in timed:
             raise DataError(
-                "the held-out edges have no times, so nothing tells which of them existed; let the table of edges hold "
+                "the held-out edges have no times, so it is unknown which of them existed; let the table of edges hold "
                 "all of them and split it (dataset.split.by=time or ratio)",
                 path=name,
             )
@@ -168,7 +168,7 @@ def take_snapshot(recipe: Recipe, store: DatasetStore, source: IdSpace) -> Snaps
     if not len(kept):
         first = int(births.min())
         shown = str(datetime.fromtimestamp(first, UTC).date()) if unit == "seconds" else str(first)
-        raise RecipeError(f"snapshot.as_of={as_of}: nothing exists yet, the oldest node is of {shown}")
+        raise RecipeError(f"snapshot.as_of={as_of}: nothing exists yet; the oldest node is from {shown}")
     new_id = np.full(source.num_nodes, -1, source.id_type)
     new_id[kept] = np.arange(len(kept), dtype=source.id_type)
     ends = np.searchsorted(kept, source.type_offsets)

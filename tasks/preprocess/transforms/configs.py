@@ -124,7 +124,7 @@ class EmbeddingConfig(ComponentConfig):
         for name in others:
             if getattr(self, name) != type(self).model_fields[name].get_default(call_default_factory=True):
                 raise ValueError(
-                    f"{name} is no option of embedding with {chosen}={getattr(self, chosen)}; leave it out"
+                    f"{name} is not an option of embedding with {chosen}={getattr(self, chosen)}; leave it out"
                 )
         if self.model is None:
             self._check_method(str(self.method))

@@ -218,7 +218,7 @@ class MlflowRegistry:
                 if error.error_code in _PASSING_CODES and pause is not None and not ending.is_ending():
                     say, self._on_wait = self._on_wait, None
                     if say is not None:
-                        say(f"waiting for MLflow at {place}, which is asked again for some minutes: {why[:200]}")
+                        say(f"waiting for MLflow at {place}, retrying for some minutes: {why[:200]}")
                     time.sleep(pause)
                     continue
                 raise StageError(

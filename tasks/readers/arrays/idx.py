@@ -46,7 +46,7 @@ class IdxFile:
                 values = read_values(stream, count * width, dtype, self.path)
                 yield values.reshape(count, width).astype(dtype.newbyteorder("="))
             if stream.read(1):
-                raise DataError(f"goes on after its array, which has the shape {shape}; fetch it again", path=self.path)
+                raise DataError(f"has more bytes than its array of shape {shape}; fetch it again", path=self.path)
 
     def read(self) -> Array:
         """Return the whole array as rows (rows, columns). Raises DataError."""

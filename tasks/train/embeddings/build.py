@@ -65,7 +65,7 @@ class SparseEmbeddings:
         if facts.feature_dim or facts.categories or facts.many_graphs:
             graphs = facts.many_graphs
             why = "nodes of unseen graphs have no rows of their own" if graphs else "the nodes have features"
-            raise RecipeError(f"train.embeddings=sparse: {why}, so there is nothing to embed; remove it")
+            raise RecipeError(f"train.embeddings=sparse: {why}, so there is nothing to embed; remove the option")
         model = without_table(job.model, facts)
         if model.encoder.embedding is None:
             raise RecipeError(f"train.embeddings=sparse: {job.model.name} embeds no nodes; remove it")

@@ -144,4 +144,4 @@ def _say_weights(
     say(f"class weights{of}: {listed(said, _SHOWN)}")
     lacking = [word for word, count in zip(words, counts.tolist(), strict=True) if not count]
     if lacking:
-        say(f"train.class_weight: the training split has no row of {listed(lacking, _SHOWN)}: no weight teaches that")
+        say(f"train.class_weight: the training split has no row of {listed(lacking, _SHOWN)}, which no weight changes")

@@ -105,7 +105,7 @@ def _held_out_facts(report: Mapping[str, Any]) -> Facts:
     texts = [f"{held['pairs']:,} pairs, an edge and its copies or reverse counted once"]
     if held["taken_out"]:
         texts.append(
-            f"{held['taken_out']:,} of them stood among the edges that train or carry messages, and do no more"
+            f"{held['taken_out']:,} of them were also among the edges that train or carry messages, and do no more"
         )
     if held["rule"] == "keep" and held["in_train"]:
         texts.append(f"{held['in_train']:,} of them train too")
