@@ -360,7 +360,7 @@ def test_files_of_another_layout_are_refused(trained: Prepared, tmp_path: Path) 
     values = json.loads(told.read_text())
     del values["structure"]
     told.write_text(json.dumps(values))
-    with pytest.raises(RecipeError, match="of another layout than this graphmill reads; train it again"):
+    with pytest.raises(RecipeError, match="by another version of graphmill; train it again"):
         DataNeeds.read(tmp_path / "model")
 
 

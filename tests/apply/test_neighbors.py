@@ -99,7 +99,7 @@ def test_numbers_of_any_size_have_their_neighbors(tmp_path: Path, kind: str, met
     x = (vectors().astype(np.float64) * factor).astype(np.float32)
     path = write(tmp_path, kind, list(range(N)), x)
     if metric == "dot" and factor > 1:
-        with pytest.raises(DataError, match=r"products are more than float32 holds .* take the metric cosine"):
+        with pytest.raises(DataError, match=r"products exceed float32 .* take the metric cosine"):
             list(nearest(path, [3], 4, metric))
         return
     (found,) = nearest(path, [3], 4, metric)

@@ -30,7 +30,7 @@ def test_sizes(text: Any, size: Any) -> None:
 
 @pytest.mark.parametrize("text", ["", "MB", "5 megabytes", "-3MB", "1,000", "nan", "1e", "3 MBit"])
 def test_what_is_no_size(text: str) -> None:
-    with pytest.raises(ValueError, match="give bytes, or as in 500MB"):
+    with pytest.raises(ValueError, match="give bytes, or a unit as in 500MB"):
         number_of_bytes(text)
 
 

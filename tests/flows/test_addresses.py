@@ -61,7 +61,7 @@ def test_one_that_has_gone_down_is_named_as_graphmill_s_own(home: Home, url: str
     lock = contextlib.ExitStack()
     lock.enter_context(file_lock(lock_path(home)))
     threading.Timer(0.5, lock.close).start()
-    with pytest.raises(StageError, match=r"graphmill up's .* has just gone down; run again") as raised:
+    with pytest.raises(StageError, match=r"graphmill up's .* has just stopped; run again") as raised:
         addresses.check_answers(url)
     assert "PREFECT_API_URL" not in str(raised.value)
 

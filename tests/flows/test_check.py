@@ -180,7 +180,7 @@ def test_mistakes_and_warnings_come_before_what_stands_in_the_data(place: Path) 
     write("id,x,y\n" + rows, EDGES)
     code, found, shown = check("mine.yaml")
     assert code == 0
-    assert "accuracy tells nothing of the others" in found["warnings"][0]
+    assert "accuracy says nothing about the other classes" in found["warnings"][0]
     assert shown.index("warning: 97.5% of the labelled rows") < shown.index("n.csv")
     assert shown.rstrip().endswith("ingest and preprocess take it; a warning, above")
     write("id,x,y\n" + rows + "700,wrong,a\n", EDGES)

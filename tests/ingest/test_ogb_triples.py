@@ -106,9 +106,9 @@ def test_a_folder_of_ones_own(ingest: Ingest, folder: Path) -> None:
     assert "split/valid_negative" not in store
     assert rows(store, "split/test")["src"] == made["test"]["head"].tolist()
     assert rows(store, "relations")["name"] == ["0", "1", "2"]
-    with pytest.raises(RecipeError, match="multiclass does not go with a triple task"):
+    with pytest.raises(RecipeError, match="multiclass does not fit a triple task"):
         ingest(name="ogb", dataset="mine", root=str(folder), task="triple", task_type="multiclass")
-    with pytest.raises(RecipeError, match="triple does not go with a node task"):
+    with pytest.raises(RecipeError, match="triple does not fit a node task"):
         ingest(name="ogb", dataset="mine", root=str(folder), task="node", task_type="triple")
 
 
@@ -185,4 +185,4 @@ def test_what_does_not_fit_together_is_said(ingest: Ingest, folder: Path) -> Non
     said = " ".join(ingest(**WIKI, root=str(folder)).manifest.warnings)
     assert "raw/ has 8 triples, split/ 9 to train on" in said
     assert "does not name each of 0..2 exactly once" in said
-    assert "1 triples stand in a split twice or in two" in said
+    assert "1 triples are repeated within a split or between two" in said

@@ -207,7 +207,7 @@ MEANINGS: list[tuple[str, dict[str, Any], str]] = [
     ("nodes", {"time": "t", "time_format": "%c %Y"}, "'%c %Y' cannot be read (redefinition of group"),
     ("nodes", {"time": "t", "time_format": "%d.%m.%Y %Q"}, "cannot be read ('Q' is a bad directive"),
     ("edges", {"time": "t", "time_format": "%d.%m.%Y %"}, "cannot be read (stray %"),
-    ("edges", {"time": "t", "time_format": "%d.%m.%Y %Z"}, "%Z, a zone's name, means another zone on another machine"),
+    ("edges", {"time": "t", "time_format": "%d.%m.%Y %Z"}, "%Z, a zone's name, depends on the machine"),
     (
         "nodes",
         {"missing": "men"},

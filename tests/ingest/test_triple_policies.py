@@ -32,7 +32,7 @@ def test_repeats(ingest: Ingest, folder: Path) -> None:
         "valid.txt: triples of an earlier split dropped": 1,
         "test.txt: triples of an earlier split dropped": 2,
     }
-    assert "3 triples of validation or test stand in an earlier split too" in store.manifest.warnings[0]
+    assert "3 triples of validation or test are in an earlier split too" in store.manifest.warnings[0]
 
 
 def test_repeats_like_a_set() -> None:

@@ -79,7 +79,7 @@ def test_amounts_are_told_apart_by_the_option(ingest: Ingest, folder: Path) -> N
     with pytest.raises(DataError, match=r"label -5 is not 0..2; where there is no label"):
         ingest(**source, task_type="multiclass")
     two = save_graph("pyg", folder / "two", np.array([1, -1] * 6))
-    with pytest.raises(DataError, match="holds -1, 1 alone; two classes are 0 and 1"):
+    with pytest.raises(DataError, match="holds -1, 1 alone; the two classes are 0 and 1"):
         ingest(**two)
 
 

@@ -191,7 +191,7 @@ MATRICES: dict[str, tuple[Callable[[], Any], dict[str, Any], str]] = {
     "twice": (_matrix, {"files": ["x.npy", "x.npy"]}, "is named twice"),
     "wrong-magic": (lambda: _image(b"\1\0\x08\3" + bytes(30)), IDX, "is no idx file: it begins with 01 00 08 03"),
     "short-idx": (lambda: _image(_idx(X)[:-2]), IDX, "x-ubyte: is cut off"),
-    "long-idx": (lambda: _image(_idx(X) + b"1"), IDX, "x-ubyte: goes on after its array"),
+    "long-idx": (lambda: _image(_idx(X) + b"1"), IDX, "x-ubyte: has more bytes than its array"),
     "idx-header": (lambda: _image(_idx(X)[:7]), IDX, "x-ubyte: is cut off within its header"),
     "idx-labels": (lambda: _image(_idx(np.zeros(3, np.uint8))), IDX, "vectors are rows"),
     "damaged-gz": (lambda: _image(gzip.compress(_idx(X))[:-9]), IDX, "x-ubyte: "),

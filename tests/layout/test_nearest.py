@@ -119,7 +119,7 @@ def test_a_round_of_refinement_finds_more(metric: str, dtype: type) -> None:
 
 
 def test_clusters_know_no_products() -> None:
-    with pytest.raises(ValueError, match="clusters find no nearest by the product; take the method exact"):
+    with pytest.raises(ValueError, match="clusters cannot be searched by the dot product; take the method exact"):
         nearest(_vectors(20, 2), 3, "dot", "clusters")
 
 

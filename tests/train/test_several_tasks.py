@@ -115,7 +115,7 @@ def test_metrics_are_those_of_each_alone(tmp_path: Path) -> None:
             assert values[f"{view.head.name}.{name}"] == value
     tasks = [name.partition(".")[0] for name in values]
     assert tasks == sorted(tasks, key=["good", "kind", "sizes"].index)
-    with pytest.raises(RecipeError, match="several tasks, each of which names its metric"):
+    with pytest.raises(RecipeError, match="several tasks, and each names its metric"):
         make_evaluator(EVALUATORS.config({"name": "rocauc"}), store.manifest)
 
 

@@ -147,7 +147,7 @@ def test_nothing_to_embed_is_refused(tmp_path: Path) -> None:
         return build_model(made, graph_facts(parent.manifest), Ranks())
 
     for parent, task in ((node, "node"), (graph, "graph")):
-        with pytest.raises(RecipeError, match=r"train\.embeddings=sparse: .* nothing to embed; remove it"):
+        with pytest.raises(RecipeError, match=r"train\.embeddings=sparse: .* nothing to embed; remove the option"):
             build(parent, task, "train.embeddings=sparse")
     for idle in ("optimizer", "learning_rate"):
         with pytest.raises(RecipeError, match=f"train.embeddings: unknown key '{idle}'"):
