@@ -15,8 +15,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
+from configs.errors import StageError
 from configs.schema import PreprocessConfig
 from tasks.stage import MapShards, map_in_process
 
@@ -53,7 +55,13 @@ class PoolMap:
     def _elsewhere(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
         size = math.ceil(len(items) / (self._workers * _CHUNKS_PER_WORKER))
         with ProcessPoolExecutor(self._workers, multiprocessing.get_context("spawn"), end_with_parent) as pool:
-            yield from pool.map(function, items, chunksize=size)
+            try:
+                yield from pool.map(function, items, chunksize=size)
+            except BrokenProcessPool as error:
+                raise StageError(
+                    "a process that worked on shards was killed, perhaps for want of memory; run again (finished shards "
+                    f"are kept), with fewer at a time: preprocess.workers={max(1, self._workers // 2)}"
+                ) from error
 
 
 def end_with_parent() -> None:

@@ -165,8 +165,8 @@ def _look_for_majority(
         who = f"on average {share:.1%} of a column's labels of {split} are alike"
     if ONE_CLASS <= share < 1:
         warn(
-            f"{who}: {metric} {share:.3f} is what a model has that always says so, and {metric} tells nothing of the "
-            "others. Average precision tells (evaluate.evaluator=average_precision), and so does macro F1 "
+            f"{who}: always predicting that reaches {metric} {share:.3f}, so {metric} says nothing about the other "
+            "classes. Judge by average precision (evaluate.evaluator=average_precision) or macro F1 "
             "(evaluate.evaluator=f1); train.class_weight=balanced has a rare class count as much as the others"
         )
 

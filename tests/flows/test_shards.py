@@ -11,7 +11,7 @@ import time
 import psutil
 import pytest
 
-from configs.errors import DataError
+from configs.errors import DataError, StageError
 from configs.schema import PreprocessConfig
 from flows.pipeline.shards import PoolMap, make_map_shards
 from tasks.stage import map_in_process
@@ -38,6 +38,17 @@ def test_a_pool_keeps_order_and_errors_and_leaves_no_worker() -> None:
     with pytest.raises(DataError, match=r"shard \(row 3\): is wrong"):
         list(mapped(refuse_three, range(6)))
     assert not [one for one in psutil.Process().children() if "spawn_main" in " ".join(one.cmdline())]
+
+
+def kill_on_three(number: int) -> int:
+    if number == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+def test_a_killed_worker_is_told_in_words() -> None:
+    with pytest.raises(StageError, match=r"was killed, .* run again .* preprocess\.workers=1"):
+        list(PoolMap(2, start_seconds=0)(kill_on_three, range(6)))
 
 
 def test_small_jobs_stay_in_this_process() -> None:

@@ -340,8 +340,8 @@ def test_splits_are_those_of_the_graph_and_held_out_pairs_are_counted_once(home:
         assert facts["split"] == "train 14, valid 3, test 4"
         assert facts["edges"] == "20 as given, and 8 pairs that files of the split hold out"
         assert facts["held-out pairs"] == (
-            "7 pairs, an edge and its copies or reverse counted once; 6 of them were also among the edges that train or "
-            "carry messages, and do no more; edges that left a split: train 6, valid 1"
+            "7 pairs, an edge and its copies or reverse counted once; 6 of them were also among the edges that train "
+            "or carry messages, and do no more; edges that left a split: train 6, valid 1"
         )
     splits = parents["ingest"].manifest.splits
     alone = dict(section_of(data, {"ingest": parents["ingest"]}).facts)
