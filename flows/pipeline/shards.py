@@ -59,8 +59,8 @@ class PoolMap:
                 yield from pool.map(function, items, chunksize=size)
             except BrokenProcessPool as error:
                 raise StageError(
-                    "a process that worked on shards was killed, perhaps for want of memory; run again (finished shards "
-                    f"are kept), with fewer at a time: preprocess.workers={max(1, self._workers // 2)}"
+                    "a process that worked on shards was killed, perhaps for want of memory; run again (finished "
+                    f"shards are kept), with fewer at a time: preprocess.workers={max(1, self._workers // 2)}"
                 ) from error
 
 
