@@ -295,34 +295,14 @@ def test_classes_that_hardly_validate_are_named(
 @pytest.mark.parametrize(
     ("task_type", "metric", "rare", "said"),
     [
-        (
-            "multiclass",
-            "accuracy",
-            2,
-            "98.0% of the labelled rows of valid are of class a: always predicting that reaches accuracy 0.980",
-        ),
-        (
-            "multiclass",
-            "f1_micro",
-            2,
-            "98.0% of the labelled rows of valid are of class a: always predicting that reaches f1_micro 0.980",
-        ),
+        ("multiclass", "accuracy", 2, "98.0% of the labelled rows of valid are of class a"),
+        ("multiclass", "f1_micro", 2, "98.0% of the labelled rows of valid are of class a"),
         ("multiclass", "accuracy", 20, ""),
         ("multiclass", "f1", 2, ""),
         ("multiclass", "rocauc", 2, ""),
-        (
-            "binary",
-            "accuracy",
-            2,
-            "98.0% of the labelled rows of valid are of class 0: always predicting that reaches accuracy 0.980",
-        ),
+        ("binary", "accuracy", 2, "98.0% of the labelled rows of valid are of class 0"),
         ("binary", "ap", 2, ""),
-        (
-            "multilabel",
-            "accuracy",
-            2,
-            "on average 99.0% of a column's labels of valid are alike: always predicting that reaches accuracy 0.990",
-        ),
+        ("multilabel", "accuracy", 2, "on average 99.0% of a column's labels of valid are alike"),
         ("multilabel", "f1_micro", 2, ""),
     ],
 )
@@ -339,6 +319,7 @@ def test_where_accuracy_tells_nothing_it_is_said(task_type: str, metric: str, ra
     names = list("ab") if task_type == "multiclass" else None
     manifest = graph(task_type=task_type, metric=metric)
     check_splits(recipe.evaluate, manifest, {"train": label, "valid": label}, warned.append, names)
-    found = [text for text in warned if "says nothing of the others" in text or "says nothing" in text]
-    assert len(found) == (said != "")
-    assert not said or (found[0].startswith(said) and "evaluate.evaluator=average_precision" in found[0])
+    texts = [text for text in warned if "says nothing about the other" in text]
+    assert len(texts) == (said != "")
+    reached = f"{said}: always predicting that reaches {metric} 0.9"
+    assert not said or (texts[0].startswith(reached) and "evaluate.evaluator=average_precision" in texts[0])
