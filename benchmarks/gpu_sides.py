@@ -145,7 +145,7 @@ class Ours:
         marks.append(clock.mark())
         loss = optimization.loss(there)
         marks.append(clock.mark())
-        optimization.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        loss.backward()  # type: ignore[no-untyped-call]
         marks.append(clock.mark())
         optimization.step(number)
         marks.append(clock.mark())

@@ -15,8 +15,7 @@ from typing import Any
 from configs.errors import RecipeError, StageError
 from configs.schema import Recipe
 from tasks.processes.memory import available_bytes
-from tasks.storage.graph_store import is_of_type
-from tasks.storage.manifests import DatasetManifest, GraphManifest
+from tasks.storage.manifests import DatasetManifest, GraphManifest, is_of_type
 
 # An interpreter with torch, numba and pyarrow, before any data.
 PROCESS_BYTES = 400_000_000

@@ -11,7 +11,6 @@ from configs.source_files import user_path
 from flows.backfill.report import write_report
 from flows.commands.outputs.layouts import places
 from flows.commands.outputs.neighbors import write_neighbors
-from flows.commands.recipes.cli import schema
 from tasks.apply.run import OutputRequest
 from tasks.publish.tracking.store_uris import home_uri, how_to_open, run_url_in, sqlite_file
 from tasks.storage.home import Home
@@ -31,8 +30,6 @@ def test_an_address_is_no_path(text: str, tmp_path: Path, monkeypatch: pytest.Mo
             places([Path(given)], "x")
     with pytest.raises(UserError, match=r"is an address|must end with"):
         write_neighbors([], Path(text))
-    with pytest.raises(UserError, match="is an address"):
-        schema(Path(text))
     with pytest.raises(UserError, match="is an address"):
         write_report(None, Path(text))  # type: ignore[arg-type]
     for what in ("predictions", "embeddings", "model"):

@@ -19,9 +19,9 @@ from models.dgl.adapter import PlainGraph, save_graphs
 from tasks.storage.artifacts import empty_draft, output_errors
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.file_names import beside
-from tasks.storage.graph_store import Array, GraphStore, array_of_type
+from tasks.storage.graph_store import Array, GraphStore
 from tasks.storage.ids import IdMap
-from tasks.storage.manifests import SPLITS, GraphManifest, TypeColumns
+from tasks.storage.manifests import SPLITS, GraphManifest, TypeColumns, array_of_type
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from models.kernels.simd.prefetch import AHEAD
 from models.kernels.simd.vector import prefetch_item
 from tasks.arrays import Array, blocks, row_blocks
-from tasks.storage.graph_store import EDGE_ARRAYS, NODE_ARRAYS, ArrayWriter, GraphStore, is_of_type
+from tasks.storage.graph_store import EDGE_ARRAYS, NODE_ARRAYS, ArrayWriter, GraphStore
+from tasks.storage.manifests import is_of_type
 from tasks.transpose import transpose
 
 CHUNK_BYTES = 1 << 26

@@ -14,8 +14,8 @@ from typing import Any
 from tasks.arrays import Array, offsets
 from tasks.preprocess.feature_jobs import RowRange, Track
 from tasks.preprocess.id_space import IdSpace
-from tasks.storage.graph_store import ArrayWriter, array_of_type
-from tasks.storage.manifests import TypeColumns
+from tasks.storage.graph_store import ArrayWriter
+from tasks.storage.manifests import TypeColumns, array_of_type
 
 _NAMES = {"numeric": "feat", "categorical": "feat_cat"}
 

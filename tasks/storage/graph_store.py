@@ -57,18 +57,7 @@ NODE_ARRAYS = ("feat", "feat_cat", "label", "node_type", "node_time", "node_ids"
 """Arrays with a row for each node."""
 EDGE_ARRAYS = ("edge_weight", "edge_time", "edge_type", "edge_feat", "edge_feat_cat")
 """Arrays with a row for each edge, in CSC order."""
-_OF_TYPE = ("feat of ", "feat_cat of ")
 _SAME_IF_SYMMETRIC = {"csr_indptr": "csc_indptr", "csr_indices": "csc_indices"}
-
-
-def array_of_type(name: str, kind: str) -> str:
-    """Return the name of a type's own array: row i is of the type's i-th node in preprocess's id space (`node_ids`)."""
-    return f"{name} of {kind}"
-
-
-def is_of_type(name: str) -> bool:
-    """Whether an array is a type's own: it does not follow the nodes where these are numbered anew."""
-    return name.startswith(_OF_TYPE)
 
 
 def id_dtype(num_ids: int) -> type[np.signedinteger[Any]]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from configs.errors import DataError
 from tasks.arrays import Array, blocks
-from tasks.readers.columns import first_not_whole
+from tasks.readers.columns import first_not_whole, to_int64
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import DatasetManifest
@@ -248,7 +248,7 @@ def as_kind(ids: pa.Array, kind: pa.DataType) -> pa.Array:
     if ids.type == kind:
         return ids
     try:
-        return ids.cast(kind)
+        return to_int64(ids) if kind == pa.int64() else ids.cast(kind)
     except pa.ArrowInvalid:
         text = ids[first_not_whole(ids)].as_py()
         raise DataError(f"{text!r} is no id here: the ids of this data are whole numbers of 64 bits") from None

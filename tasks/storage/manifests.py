@@ -329,3 +329,16 @@ class PartitionManifest(GraphManifest):
         """Return the first node of each rank's parts, and the end: (world_size + 1,). Ranks have equally many parts."""
         assert self.num_parts % world_size == 0, "ranks have equally many parts"
         return self.part_offsets[:: self.num_parts // world_size]
+
+
+_OF_TYPE = ("feat of ", "feat_cat of ")
+
+
+def array_of_type(name: str, kind: str) -> str:
+    """Return the name of a type's own array: row i is of the type's i-th node in preprocess's id space (`node_ids`)."""
+    return f"{name} of {kind}"
+
+
+def is_of_type(name: str) -> bool:
+    """Whether an array is a type's own: it does not follow the nodes where these are numbered anew."""
+    return name.startswith(_OF_TYPE)

@@ -305,7 +305,7 @@ def test_bytes_after_a_matrix_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path, "npy", list(range(N)), vectors())
     with path.open("ab") as file:
         file.write(b"more")
-    with pytest.raises(DataError, match=r"vectors\.npy: goes on for 4 bytes after its array"):
+    with pytest.raises(DataError, match=r"vectors\.npy: goes on behind its array"):
         nearest(path, [3], 1)
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.console import Console
 
-from flows.terminal.console import _left, table
+from flows.terminal.console import table
+from flows.terminal.progress import Reporter
 
 LONG = "words that say at length why a stage runs again, " * 4
 
@@ -61,4 +64,6 @@ def test_the_names_of_figures_stay_whole_at_80_columns() -> None:
 def test_what_is_left_is_said_after_the_first_seconds(
     elapsed: float, remaining: float | None, detail: str, said: str
 ) -> None:
-    assert _left(elapsed, remaining, detail) == said
+    task: Any = SimpleNamespace(elapsed=elapsed, time_remaining=remaining, fields={"detail": detail})
+    column: Any = Reporter()._live().columns[-1]
+    assert column.render(task).plain == said

@@ -115,7 +115,7 @@ OTHERS: list[tuple[str, Callable[[Path], object], Damage, dict[str, Any], str]] 
     ("molecules: id beyond its graph", molecules_folder, replace_line(EDGE, 3, "1,4"), {"task": "graph", "task_type": "multilabel", "num_tasks": 2}, r"edge\.csv\.gz \(row 3, column 1\): node id 4 is not in 0\.\.3; graph 2 has 4 nodes"),
     ("molecules: label", molecules_folder, replace_line("raw/graph-label.csv.gz", 1, "0,2"), {"task": "graph", "task_type": "multilabel", "num_tasks": 2}, r"graph-label\.csv\.gz \(row 1, column 1\): label 2 is not 0 or 1"),
     ("molecules: label columns", molecules_folder, lambda f: None, {"task": "graph", "task_type": "binary"}, r"graph-label\.csv\.gz .*columns"),
-    ("links: id out of range", link_folder, text("raw/num-node-list.csv.gz", "8\n"), {"task": "link"}, r"edge\.csv\.gz \(row 8, column 0\): node id 8"),
+    ("links: id out of range", link_folder, text("raw/num-node-list.csv.gz", "8\n"), {"task": "link"}, r"edge\.csv\.gz \(row 7, column 1\): node id 8"),
     ("links: no test.pt", link_folder, lambda f: (f / "split/time/test.pt").unlink(), {"task": "link"}, r"test\.pt: there is no such file"),
     ("links: test.pt damaged", link_folder, lambda f: cut(f / "split/time/test.pt", 200), {"task": "link"}, r"test\.pt: "),
     ("unknown split", node_folder, lambda f: None, {"split": "random"}, r"has no split/random; it has time"),

@@ -12,8 +12,9 @@ from configs.load import build_recipe
 from tasks.ingest.stage import STAGE as INGEST
 from tasks.preprocess.stage import STAGE
 from tasks.stage import run_stage
-from tasks.storage.graph_store import ALWAYS, GraphStore, array_of_type, is_of_type
+from tasks.storage.graph_store import ALWAYS, GraphStore
 from tasks.storage.home import Home
+from tasks.storage.manifests import array_of_type, is_of_type
 from tests.ingest.small_databases import ROWS, database, write
 
 

@@ -84,7 +84,7 @@ CASES = {
 def test_each_control_scores_as_it_was_measured_and_other_data(
     tracked_home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
-    monkeypatch.setattr(Controls, "predictions", OWN_CONTROLS)
+    monkeypatch.setattr(Controls, "measured", OWN_CONTROLS)
     make, options, expected = CASES[case]
     line, recipe, other = Line(tracked_home), make(tmp_path, 1, **options), make(tmp_path, 2, **options)
     evaluated = line.run(recipe, until="evaluate")["evaluate"].manifest
@@ -130,7 +130,7 @@ def predict(line: Line, recipe: Recipe, other: Recipe, data: Parent, output: Pat
 def test_the_better_one_is_published_and_compared(
     tracked_home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Controls, "predictions", OWN_CONTROLS)
+    monkeypatch.setattr(Controls, "measured", OWN_CONTROLS)
     line = Line(tracked_home)
     first = line.run(of_tables(tmp_path, 1))["publish"].manifest
     assert first.champion

@@ -33,7 +33,7 @@ from tasks.storage.ids import IdMap
 from tests.ingest.ogb_folders import put
 from tests.publish.line import Line, customers, write_customers
 
-OWN_CONTROLS = Controls.predictions  # the fixture below takes them away
+OWN_CONTROLS = Controls.measured  # the fixture below takes them away
 
 pytestmark = pytest.mark.usefixtures("whole_line_in_this_process")
 
@@ -221,7 +221,7 @@ def test_the_gate_measures_the_validation_split_where_only_test_was_evaluated(
 def test_so_it_does_the_controls_there(
     tracked_home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str
 ) -> None:
-    monkeypatch.setattr(Controls, "predictions", OWN_CONTROLS)
+    monkeypatch.setattr(Controls, "measured", OWN_CONTROLS)
     write_customers(tmp_path, count=200)
     links = {"num_nodes": 150, "num_edges": 900, "community_size": 40, "num_negatives": 60, "feature_dim": 8}
     recipe = customers(tmp_path) if task == "node" else small("mlp", name="synthetic", task="link", **links)

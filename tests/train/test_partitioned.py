@@ -35,7 +35,7 @@ PARTS = ("train.strategy=partitioned", "train.strategy.seeds=shuffled", "train.s
 
 KINDS = {
     "sage": ("model=graphsage", "model.num_layers=3", "train.loader.fanout=4,3,-1", "train.patience=1"),
-    "gat": ("model=gat", "train.loader.sampler=labor"),
+    "gat": ("model=gat",),
     "rgcn": ("model=rgcn", "train.accumulate_steps=2", "train.prefetch=0"),
     "gin": ("model=gin", "train.precision=bfloat16"),
 }

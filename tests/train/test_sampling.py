@@ -17,7 +17,7 @@ from numba import njit
 
 from tasks.edge_ends import ANY
 from tasks.sampling.links.negatives import draw_negatives
-from tasks.sampling.neighborhoods.fast_random import STEP, below_and_rest, output, stream, unit
+from tasks.sampling.neighborhoods.fast_random import STEP, below_and_fraction, output, stream, unit
 from tasks.sampling.neighborhoods.in_edges import Sample
 from tasks.sampling.neighborhoods.lookup import find_edge
 from tasks.sampling.neighborhoods.neighbors import NeighborSampler
@@ -245,7 +245,8 @@ def _draws(key: int, limit: int, places: Any, rests: Any, units: Any, bits: Any)
         state = stream(key, row)
         for column in range(places.shape[1]):
             state += STEP
-            places[row, column], rests[row, column] = below_and_rest(state, limit)
+            places[row, column], fraction = below_and_fraction(state, limit)
+            rests[row, column] = np.float64(fraction) / 2.0**64
             units[row, column], bits[row, column] = unit(state), output(state)
 
 

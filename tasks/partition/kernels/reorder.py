@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from tasks.arrays import Array, blocks, offsets
 from tasks.components.renumbering import CHUNK_BYTES, NodeOrder, gather, write_node_data, write_structure
-from tasks.storage.graph_store import EDGE_ARRAYS, NODE_ARRAYS, ArrayWriter, GraphStore, is_of_type
-from tasks.storage.manifests import SPLITS
+from tasks.storage.graph_store import EDGE_ARRAYS, NODE_ARRAYS, ArrayWriter, GraphStore
+from tasks.storage.manifests import SPLITS, is_of_type
 
 _NODE_SPLITS = ("train_idx", "valid_idx", "test_idx")
 _PAIRS = ("train_edges", "valid_edges", "test_edges", "valid_negative", "test_negative")

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from tasks.arrays import Array, blocks
 from tasks.sampling.relational.columns import gather_columns
-from tasks.storage.graph_store import GraphStore, array_of_type
+from tasks.storage.graph_store import GraphStore
+from tasks.storage.manifests import array_of_type
 
 _CHUNK = 1 << 20
 

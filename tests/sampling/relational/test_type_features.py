@@ -18,8 +18,9 @@ from tasks.preprocess.feature_matrices import FeatureMatrices
 from tasks.sampling.relational.batches import TypedNeighborhoods
 from tasks.sampling.relational.type_features import TypeFeatures
 from tasks.stage import Parent, run_stage
-from tasks.storage.graph_store import GraphStore, array_of_type
+from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
+from tasks.storage.manifests import array_of_type
 
 SIZES = ["dataset.num_customers=200", "dataset.num_products=40", "dataset.reviews_a_quarter=150"]
 PARTS = ["partition.name=metis", "partition.num_parts=3"]
