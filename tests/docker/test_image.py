@@ -133,7 +133,7 @@ def test_poor_secrets_are_refused(tmp_path: Path, password: str) -> None:
         ({"GRAPHMILL_PREFECT_URL": "prefect:4200"}, "GRAPHMILL_PREFECT_URL=prefect:4200"),
         ({"GRAPHMILL_MLFLOW_URL": ""}, "GRAPHMILL_MLFLOW_URL is not set"),
         ({"GRAPHMILL_LIMIT": "none"}, "GRAPHMILL_LIMIT='none'"),
-        ({"GRAPHMILL_KEEP_RUNS": "1h"}, "GRAPHMILL_KEEP_RUNS 1h: a day at least"),
+        ({"GRAPHMILL_KEEP_RUNS": "1h"}, "GRAPHMILL_KEEP_RUNS 1h: give at least a day"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(tmp_path: Path, change: dict[str, str], words: str) -> None:

@@ -59,7 +59,7 @@ def test_kinds_of_which_there_are_none() -> None:
     rng = np.random.default_rng(0)
     train = events(rng, 60)
     draws = EventNegatives(train, NODES, directed=True, seed=0)
-    with pytest.raises(DataError, match="no historical negatives, for all pairs"):
+    with pytest.raises(DataError, match="no historical negatives, because all pairs"):
         draws.draw(train, ("historical",), 1, 1)
     with pytest.raises(DataError, match="no inductive negatives, for all edges"):
         draws.draw(train, ("inductive",), 1, 1)

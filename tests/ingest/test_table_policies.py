@@ -191,8 +191,8 @@ def test_names_of_stored_columns_differ(ingest: Ingest, folder: Path) -> None:
 
 
 MEANINGS: list[tuple[str, dict[str, Any], str]] = [
-    ("nodes", {"features": ["x", "x"]}, "column 'x' stands twice"),
-    ("nodes", {"features": "x", "categorical": "x"}, "column 'x' stands twice"),
+    ("nodes", {"features": ["x", "x"]}, "column 'x' is listed twice"),
+    ("nodes", {"features": "x", "categorical": "x"}, "column 'x' is listed twice"),
     ("nodes", {"features": ["y"]}, "'y' is named as label and as a feature; a model that reads the label"),
     ("nodes", {"label": ["y", "y"]}, "column 'y' is named twice"),
     ("nodes", {"time": "y"}, "'y' is named as time and as label"),

@@ -61,7 +61,7 @@ def test_where_ranks_run_decides_nothing() -> None:
             ["train.hosts=a,b", "train.num_machines=3"],
             r"num_machines=3, but hosts names 2: a, b; leave",
         ),
-        (["train.hosts=a,b,A"], r"train\.hosts: a stands twice"),
+        (["train.hosts=a,b,A"], r"train\.hosts: a is listed twice"),
         (["train.hosts=a,-oProxyCommand=x"], r"'-oProxyCommand=x' is neither a machine's name nor an address"),
         (["train.hosts=a,me@b"], r"'me@b' is neither"),
         (["train.hosts=a,b:22"], r"'b:22' is neither"),

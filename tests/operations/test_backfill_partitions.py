@@ -47,7 +47,7 @@ def test_a_range_that_ends_before_it_begins_is_refused() -> None:
     with pytest.raises(RecipeError, match="--from 2022 is after --to 2021-12"):
         names(first="2022", last="2021-12", every="month")
     assert names(first="2022-03", last="2022", every="month")[-1] == "2022-12"
-    with pytest.raises(RecipeError, match="--to '9999' is no date"):
+    with pytest.raises(RecipeError, match="--to '9999' is not a date"):
         names(first="9998", last="9999", every="year")
 
 

@@ -121,7 +121,7 @@ def test_failed_partitions_run_again_when_asked(installation: Installation) -> N
         (["--from", "2021", "--to", "2022", "--every", "yaer"], ["'yaer' is not one of 'year'"]),
         (["--grid", "seed"], ["KEY=VALUE"]),
         (["--grid", "model.name=gnc"], ["partition model.name=gnc", "gcn"]),
-        (["--grid", "seed=1,1"], ["stands twice"]),
+        (["--grid", "seed=1,1"], ["is listed twice"]),
         (["--id", "Bad Name", "--grid", "seed=0"], ["--id"]),
         ([], ["--from", "--grid"]),
     ],
