@@ -61,7 +61,7 @@ def test_kinds_of_which_there_are_none() -> None:
     draws = EventNegatives(train, NODES, directed=True, seed=0)
     with pytest.raises(DataError, match="no historical negatives, because all pairs"):
         draws.draw(train, ("historical",), 1, 1)
-    with pytest.raises(DataError, match="no inductive negatives, for all edges"):
+    with pytest.raises(DataError, match="no inductive negatives, because all edges"):
         draws.draw(train, ("inductive",), 1, 1)
 
 
