@@ -28,7 +28,7 @@ INCLUDED = {
     "reference/tables.md": "tasks/ingest/README.md",
     "reference/benchmarks.md": "benchmarks/README.md",
 }
-_FILE = re.compile(r"^\{\{ (\S+) \}\}$", re.MULTILINE)
+_FILE = re.compile(r"^<!-- code: (\S+) -->$", re.MULTILINE)
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:|#)[^)]+\)")
 
 
@@ -44,8 +44,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Put files of the repository where a page names them: `{{ examples/damped_mean.py }}`."""
-    return _FILE.sub(lambda match: (ROOT / match[1]).read_text(encoding="utf-8").rstrip(), markdown)
+    """Put code of the repository where a page names its file: `<!-- code: examples/damped_mean.py -->`."""
+    return _FILE.sub(
+        lambda match: f"```python\n{(ROOT / match[1]).read_text(encoding='utf-8').rstrip()}\n```", markdown
+    )
 
 
 def included(path: Path) -> str:

@@ -243,10 +243,14 @@ class Batch(StepBatch):
 def aggregate(block: Block, x: Tensor, reduce: str) -> Tensor:
     """Reduce sources over in-edges; no messages are stored.
 
-    y_v = reduce_{u in N(v)} x_u, x (num_src, D) -> (num_dst, D); 0 without neighbours. `reduce` is sum, mean or max.
+    y_v = reduce_{u in N(v)} x_u, x (num_src, D) -> (num_dst, D); 0 without neighbours.
+
+    `reduce` is sum, mean or max; else a ValueError.
     With weights the sum is that of w_uv x_u and the mean is divided by the sum of w_uv; max ignores them. A sum over
     sampled neighbours without weights is scaled by true over sampled degree, so that its expectation is the full sum.
     """
+    if reduce not in ("sum", "mean", "max"):
+        raise ValueError(f"aggregate: reduce is sum, mean or max, not {reduce!r}")
     if block.mean is not None:
         assert reduce != "max", "the loader took a mean for a model that reads the neighbours themselves"
         return block.mean if reduce == "mean" else block.mean * block.degrees.unsqueeze(1).to(block.mean.dtype)

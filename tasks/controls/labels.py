@@ -8,10 +8,10 @@ import numpy as np
 
 from tasks.arrays import Array
 from tasks.controls.features import ControlledGraph
-from tasks.controls.moments import MomentControl, moment_controls
-from tasks.controls.past import PastControl, past_controls
+from tasks.controls.moments import moment_controls
+from tasks.controls.past import past_controls
 from tasks.controls.row_features import RowControl
-from tasks.controls.suite import Controls, Measure
+from tasks.controls.suite import Controls, FittedControl, Measure
 from tasks.evaluators import metrics
 from tasks.evaluators.prediction import Prediction
 from tasks.sampling.rows.moments import label_scale
@@ -33,7 +33,7 @@ class LabelControls(Controls):
         self._num_scores = num_scores
         self._constants = _constant_scores(manifest, labels, rows, num_scores)
         self._name = "mean" if manifest.label_type.is_number else "majority"
-        self._fitted: dict[str, PastControl | MomentControl | RowControl] = {}
+        self._fitted: dict[str, FittedControl] = {}
         if reads_tables(manifest):
             self._fitted = {**past_controls(graph), **moment_controls(graph, num_scores)}
             return

@@ -19,7 +19,7 @@ from tasks.controls.entities import EntityRows
 from tasks.controls.features import ControlledGraph, OwnFeatures, own_columns, read_rows
 from tasks.controls.moments import BoostedControl, LinearControl, MomentControl
 from tasks.controls.pairs.neighborhoods import NeighborhoodControl
-from tasks.controls.recommendation import RecommendationControls
+from tasks.controls.ranked.recommendation import RecommendationControls
 from tasks.evaluators.ranked_rows import RankedRows
 from tasks.inference.predictor import Predictor
 from tasks.inference.ranked import ranked_by

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tasks.arrays import Array
 from tasks.controls.features import ControlledGraph
@@ -49,6 +49,16 @@ class Controls:
         `metric`: the one by which a constant is the best.
         """
         return {}, []  # it computes all from the graph
+
+
+class FittedControl(Protocol):
+    """A control that scores rows by what it learnt."""
+
+    def predict(self, split: str, prediction: Prediction) -> Prediction:
+        """Score a split's rows, which `prediction` has the labels of."""
+
+    def state(self) -> tuple[dict[str, Array], list[str]]:
+        """Return what it learnt, see `Controls.state`."""
 
 
 @contextmanager

@@ -75,7 +75,7 @@ class RankingKind(NodeKind):
 
     def controls(self, graph: ControlledGraph, num_scores: int) -> Controls:
         """Rank by simple rules."""
-        from tasks.controls.recommendation import RecommendationControls
+        from tasks.controls.ranked.recommendation import RecommendationControls
 
         return RecommendationControls(graph.store)
 

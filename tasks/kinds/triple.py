@@ -76,7 +76,7 @@ class TripleKind(PairKind):
 
     def controls(self, graph: ControlledGraph, num_scores: int) -> Controls:
         """Count entities by relation, and look for those that are alike."""
-        from tasks.controls.triples import TripleControls
+        from tasks.controls.ranked.triples import TripleControls
 
         return TripleControls(graph.predictor.triple_splits)
 

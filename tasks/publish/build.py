@@ -115,7 +115,8 @@ def _publish(challenge: Challenge, tracker: Tracker, new: Candidate) -> dict[str
         tracker.set_tags({"graphmill.version": f"{name}@{version}", "graphmill.gate_reason": gate.reason})
         flow_run = current_run().flow_run_id, current_run().flow_run_url
         publication = Publication(tracker.run_id, tracker.run_url, name, version, gate, *flow_run)
-        page = render(ReportedRun(recipe, parents, publication, snapshot), [context.work / file for file in maps])
+        reported = ReportedRun(recipe, parents, publication, snapshot)
+        page = render(reported, [context.work / file for file in maps], context.warn)
         (context.work / REPORT).write_text(page, encoding="utf-8")
         for file in (REPORT, *maps):
             tracker.log_artifact(context.work / file)

@@ -10,7 +10,7 @@ import pytest
 
 from configs.errors import DataError, RecipeError
 from configs.registry import EVALUATORS
-from tasks.controls.recommendation import RecommendationControls
+from tasks.controls.ranked.recommendation import RecommendationControls
 from tasks.evaluate.intervals import SureMetrics
 from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.ranked import measure_ranked

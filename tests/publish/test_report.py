@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from configs.label_types import label_type
+from configs.load import build_recipe
 from configs.metric_names import telling
 from tasks.evaluators.evaluators import Prediction
 from tasks.kinds.diagnosis.classes import diagnose, ranking
@@ -503,3 +504,14 @@ def test_pictures_of_an_artifact_are_written_as_png(tmp_path: Path) -> None:
         "evaluate-calibration.png",
     ]
     assert plots.loss_curves([]) is None
+
+
+def test_a_section_that_raises_is_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("ORDER = 1\n\ndef section(run):\n    return run.parents['nope']\n")
+    monkeypatch.setattr(sections, "__path__", [*sections.__path__, str(tmp_path)])
+    run = ReportedRun(build_recipe({"name": "x", "dataset": "synthetic", "model": "gcn"}), {})
+    warned: list[str] = []
+    assert "<html" in render(run, warn=warned.append)
+    assert warned == ["the report lacks its section broken: KeyError: 'nope' (broken.py, line 4)"]
+    with pytest.raises(KeyError):
+        render(run)

@@ -17,7 +17,7 @@ from models.losses import LOSSES
 from models.relational.batch import RankingBatch
 from models.relational.configs import ImportanceWalksConfig, RankingHeadConfig
 from models.relational.ranking import RankingHead
-from tasks.controls.recommendation import RecommendationControls
+from tasks.controls.ranked.recommendation import RecommendationControls
 from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.ranked import measure_ranked
 from tasks.sampling.neighborhoods.neighbors import derive_key

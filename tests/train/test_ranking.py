@@ -18,7 +18,7 @@ from models.relational.base import RelationalModel
 from models.relational.batch import RankingBatch
 from models.relational.configs import RankingHeadConfig
 from models.relational.ranking import RankingHead, past_features
-from tasks.controls.recommendation import RecommendationControls
+from tasks.controls.ranked.recommendation import RecommendationControls
 from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.ranked import measure_ranked
 from tasks.inference.predictor import Predictor, evaluating

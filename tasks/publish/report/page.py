@@ -6,7 +6,8 @@ import base64
 import importlib
 import json
 import pkgutil
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import yaml
@@ -15,16 +16,17 @@ from configs.changes import all_rows, changed_rows
 from configs.schema import Recipe
 from tasks.publish.facts import metric_names, score_rows
 from tasks.publish.report import sections
-from tasks.publish.report.parts import ReportedRun, ReportTable
+from tasks.publish.report.parts import ReportedRun, ReportTable, Section
 from tasks.publish.tracking.store_uris import how_to_open
 from tasks.storage.controls import CONTROLS
 from tasks.storage.outcomes import EvalReport, GateRecord
 
 
-def render(run: ReportedRun, maps: Sequence[Path] = ()) -> str:
+def render(run: ReportedRun, maps: Sequence[Path] = (), warn: Callable[[str], None] | None = None) -> str:
     """Return the page. Parts that a run lacks are left out.
 
-    `maps`: files beside the page that show a layout, a page and pictures.
+    `maps`: files beside the page that show a layout, a page and pictures. `warn` is told of a section that raises,
+    which is left out; None: the page is not made.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
@@ -40,9 +42,6 @@ def render(run: ReportedRun, maps: Sequence[Path] = ()) -> str:
     if evaluation is not None:
         name = evaluation.metric
         judged = [(split, name, f"{of[name]:.4f}") for split, of in evaluation.metrics.items() if name in of]
-    names = [one.name for one in pkgutil.iter_modules(sections.__path__)]
-    modules = [importlib.import_module(f"{sections.__name__}.{name}") for name in names]
-    made = [module.section(run) for module in sorted(modules, key=lambda module: module.ORDER)]
     return environment.get_template("report.jinja").render(
         recipe=recipe,
         maps=[path.name for path in maps],
@@ -51,7 +50,7 @@ def render(run: ReportedRun, maps: Sequence[Path] = ()) -> str:
         how_to_open=how_to_open(run.publication.run_url),
         headline=judged,
         result=result_table(evaluation, run.publication.gate),
-        sections=[one for one in made if one is not None and (one.facts or one.tables or one.pictures)],
+        sections=_sections(run, warn),
         changed=dict(changed_rows(recipe)),
         recipe_rows=recipe_rows(recipe),
         recipe_yaml=yaml.safe_dump(json.loads(recipe.model_dump_json()), sort_keys=False, allow_unicode=True),
@@ -59,6 +58,23 @@ def render(run: ReportedRun, maps: Sequence[Path] = ()) -> str:
         warnings=[(name, text) for name, manifest in manifests.items() for text in manifest.warnings],
         lineage=[(name, one.key, one.digest, one.code_version) for name, one in manifests.items()],
     )
+
+
+def _sections(run: ReportedRun, warn: Callable[[str], None] | None) -> list[Section]:
+    made: list[tuple[int, Section]] = []
+    for name in sorted(one.name for one in pkgutil.iter_modules(sections.__path__)):
+        try:
+            module = importlib.import_module(f"{sections.__name__}.{name}")
+            section = module.section(run)
+            if section is not None and (section.facts or section.tables or section.pictures):
+                made.append((module.ORDER, section))
+        except Exception as error:
+            if warn is None:
+                raise
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{Path(place.filename).name}, line {place.lineno}"
+            warn(f"the report lacks its section {name}: {type(error).__name__}: {error} ({where})")
+    return [section for _, section in sorted(made, key=lambda one: one[0])]
 
 
 def result_table(evaluation: EvalReport | None, gate: GateRecord | None) -> ReportTable | None:

@@ -8,7 +8,7 @@ from numba import njit
 from configs.metric_names import hits_of
 from models.knowledge.base import Side
 from tasks.arrays import offsets, sample_rows
-from tasks.controls.association import AssociationControl
+from tasks.controls.ranked.association import AssociationControl
 from tasks.controls.suite import Controls, Measure, Measured
 from tasks.evaluators.prediction import Prediction
 from tasks.inference.triples import TripleSplits
