@@ -117,7 +117,8 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     ("src dst w\n0 1 2\n1 2 3\n", {}, r"row 0, column 0\): 'src' is above numbers"),
     ("0 1 2 t\n1 2 x t\n", {"weight": "2"}, r"row 1, column 2\): 'x' is not a number"),
     ("0 1\n1 0x2\n", {}, r"row 1, column 1\): '0x2' is hexadecimal"),
-    ("0 1\n1 2.5\n", {}, r"column 1\): holds decimal numbers, such as 1.0; ids are whole numbers or texts"),
+    ("0 1\n1 2.5\n", {}, r"row 1, column 1\): the id 2\.5 is a decimal number"),
+    ("0 1\n1 9223372036854775808\n", {}, r"row 1, column 1\): the id 9223372036854775808 does not fit int64"),
 ]
 
 

@@ -220,13 +220,14 @@ def test_a_text_among_ids_far_into_a_file(ingest: Ingest, folder: Path) -> None:
 
 
 IDS: list[tuple[str, str, dict[str, Any], str]] = [
-    ("3.0 in a CSV", "src,dst\n1,3\n3,5.0\n", {}, "e.csv (column dst): holds decimal numbers, such as 3.0; ids are"),
-    ("a plus sign", "src,dst\n1,3\n3,+5\n", {}, "e.csv (column dst): holds decimal numbers, such as 3.0; ids are"),
-    ("too long", "src,dst\n1,3\n3,99999999999999999999\n", {}, "e.csv (column dst): holds decimal numbers"),
+    ("3.0 in a CSV", "src,dst\n1,3\n3,5.0\n", {}, "e.csv (column dst): holds decimal numbers; ids are whole numbers"),
+    ("a plus sign", "src,dst\n1,3\n3,+5\n", {}, "e.csv (column dst): holds decimal numbers; ids are whole numbers"),
+    ("a fraction", "src,dst\n1,3\n3.5,5\n", {}, r"e.csv (row 1, column src): the id 3.5 is a decimal number"),
+    ("too long", "src,dst\n1,3\n3,99999999999999999999\n", {}, "e.csv (row 1, column dst): the id 1000000000000000"),
     ("a date", "src,dst\n2020-01-01,3\n", {}, "e.csv (column src): holds date32[day]; ids are"),
     ("a word", "src,dst\n1,3\n3,x7\n", {}, "e.csv (row 1, column dst): the id 'x7' is a text, those in n.csv are"),
     ("bool", "", {"src": [True, False], "dst": [1, 3]}, "e.parquet (column src): holds true and false"),
-    ("float", "", {"src": [1, 3], "dst": [3.0, 5.0]}, "e.parquet (column dst): holds decimal numbers, such as 3.0"),
+    ("float", "", {"src": [1, 3], "dst": [3.0, 5.0]}, "e.parquet (column dst): holds decimal numbers; ids are"),
     ("texts", "", {"src": ["1", "007"], "dst": [3, 5]}, "e.parquet (row 1, column src): the id '007' is a text"),
 ]  # fmt: skip
 

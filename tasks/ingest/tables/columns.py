@@ -68,14 +68,38 @@ def int64(batch: TableBatch, column: str, values: pa.Array, what: str) -> tuple[
 
 def _no_ids(batch: TableBatch, column: str, values: pa.Array) -> Array:
     """Say why a column of another kind holds no ids; no row has one then."""
-    what = "true and false" if pa.types.is_boolean(values.type) else str(values.type)
-    way_out = "dataset.text_ids=true reads a CSV's as texts, else store them so"
-    if pa.types.is_floating(values.type):  # one cell with a fraction, a plus sign or many digits makes decimals of all
-        decimals = values.drop_null()
-        what = f"decimal numbers{f', such as {decimals[0]}' if len(decimals) else ''}"
-        way_out += " (many tools write 3.0 for 3 where a column has empty cells)"
-    batch.wrong_column(column, f"holds {what}; ids are whole numbers or texts: {way_out}")
+    if pa.types.is_floating(values.type):
+        _refuse_decimals(batch, column, values)
+    else:
+        what = "true and false" if pa.types.is_boolean(values.type) else str(values.type)
+        batch.wrong_column(
+            column,
+            f"holds {what}; ids are whole numbers or texts: dataset.text_ids=true reads a CSV's as texts, else store "
+            "them so",
+        )
     return np.ones(len(values), np.bool_)
+
+
+def _refuse_decimals(batch: TableBatch, column: str, values: pa.Array) -> None:
+    """Gather decimal ids. One cell with a fraction, a plus sign or too many digits makes decimals of a CSV's column."""
+    kind = "ids are whole numbers or texts"
+    batch.wrong(compute.is_null(values, nan_is_null=True), column, "the id is missing")
+    there = np.nan_to_num(np.asarray(compute.fill_null(values.cast(pa.float64()), 0)), posinf=np.inf, neginf=-np.inf)
+    large = np.abs(there) >= 2.0**63
+
+    def message(row: int) -> str:
+        if large[row]:
+            return f"the id {there[row]:.0f} does not fit int64; dataset.text_ids=true reads ids as texts"
+        return f"the id {there[row]} is a decimal number; {kind}: {_WAY_OUT_OF_DECIMALS}"
+
+    if batch.wrong(large | (there != np.floor(there)), column, kind, message) is None:
+        batch.wrong_column(column, f"holds decimal numbers; {kind}: {_WAY_OUT_OF_DECIMALS}")
+
+
+_WAY_OUT_OF_DECIMALS = (
+    "dataset.text_ids=true reads a CSV's as texts, or write them without a fraction or a plus sign (many tools write "
+    "3.0 for 3 where a column has empty cells)"
+)
 
 
 def numbers(
