@@ -18,7 +18,7 @@ def test_ids_of_another_matrix_are_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "v.ids.parquet").write_bytes(b"old")
     refuse_other_ids(work, output)  # there is no other matrix
     (tmp_path / "v.npy").touch()
-    with pytest.raises(DataError, match=r"v\.ids\.parquet holds the ids of v\.npy, which are others"):
+    with pytest.raises(DataError, match=r"v\.ids\.parquet holds the ids of v\.npy, which differ"):
         refuse_other_ids(work, output)
     refuse_other_ids(work, tmp_path / "v.npy")  # its own
     (work / "embeddings.ids.parquet").write_bytes(b"old")

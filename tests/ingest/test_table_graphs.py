@@ -201,7 +201,7 @@ def test_local_ids_without_the_edges_graph_point_to_it(ingest: Ingest, folder: P
         ({"labels": None}, "place of labels|table of graphs"),
         ({"edges": {"relation_column": "kind"}}, "of one relation"),
         ({"edges": {"source_type": "atom"}}, "edges join atom and node"),
-        ({"edges": {"on_unknown_id": "add"}}, "nobody knows the graph"),
+        ({"edges": {"on_unknown_id": "add"}}, "the graph of a node that only edges name is not known"),
         ({"nodes": {"id": None}, "edges": {"graph": "graph"}}, "need a column of them: nodes.id"),
         ({"split": {"by": "time", "column": None}}, "graphs have no times"),
         ({"nodes": {"graph": "mass"}}, "mass"),
