@@ -38,7 +38,7 @@ class StackedMeans:
 
     @classmethod
     def of(cls, relations: list[RelationBlock], num_src: int, num_own: int) -> StackedMeans:
-        """StackedMeans relations out of one type; `num_own`: how many of its rows are wanted as they are."""
+        """Stack relations out of one type; `num_own`: how many of its rows are wanted as they are."""
         first = relations[0].indices if relations else torch.empty(0, dtype=torch.int32)
         loops = torch.arange(num_own, dtype=first.dtype, device=first.device)
         counts = torch.cat([torch.ones_like(loops, dtype=torch.int64), *(r.adjacency.degrees() for r in relations)])

@@ -40,8 +40,8 @@ class MappedData:
                 manifest = store.load(stage, str(made["key"]), kind)
             if manifest is None or manifest.digest != made["digest"]:
                 raise RecipeError(
-                    f"new points are placed by what {published.name} is a layout of, and this home has that no "
-                    "more; run its recipe again, or lay out all of the data anew"
+                    f"new points are placed by what {published.name} is a layout of, and this home no longer "
+                    "has it; run its recipe again, or lay out all of the data anew"
                 )
             folders.append(store.folder(stage, str(made["key"])))
         return cls(*folders)

@@ -78,7 +78,7 @@ def test_another_graph_is_refused(snapshots: dict[int, Any], tmp_path: Path) -> 
 
 def test_what_the_layout_was_made_of_has_to_be_there(home: Home) -> None:
     published: Any = SimpleNamespace(lineage={"partition": {"key": "x", "digest": "y"}}, name="people@1")
-    with pytest.raises(RecipeError, match="what people@1 is a layout of, and this home has that no more"):
+    with pytest.raises(RecipeError, match="what people@1 is a layout of, and this home no longer has it"):
         MappedData.of(published, home)
 
 

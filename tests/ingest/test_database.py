@@ -208,7 +208,7 @@ def test_labels_of_entities_that_are_not_there_yet_or_of_which_nothing_is_known(
     assert np.isnan(label[4])
     assert (store.manifest.splits, store.manifest.metric) == ({"train": 2, "valid": 1, "test": 1}, "rocauc")
     warnings = store.manifest.warnings
-    assert any("1 labels are left out, for the row of people is younger" in one for one in warnings)
+    assert any("1 labels are left out, because the row of people is younger" in one for one in warnings)
 
 
 def test_categories_of_link_tables_are_those_of_older_rows(ingest: Ingest, folder: Path) -> None:

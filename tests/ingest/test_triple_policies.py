@@ -139,7 +139,7 @@ def test_literals(ingest: Ingest, folder: Path) -> None:
     store = ingest(name="triples", triples="t.nt", split=files)
     assert named(store)["train"] == [("a", "p", "b"), ("b", "p", "a")]
     assert adjusted(store) == {"t.nt: triples with a literal dropped": 2}
-    assert "2 triples are left out, for their object is a literal" in store.manifest.warnings[0]
+    assert "2 triples are left out, because their object is a literal" in store.manifest.warnings[0]
     store = ingest(name="triples", triples="t.nt", split=files, literals="keep")
     assert ("b", "label", '"A"@en') in named(store)["train"]
     put(folder / "t.nt", '<a> <label> "A"@en .\n')

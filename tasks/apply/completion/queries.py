@@ -1,4 +1,4 @@
-"""QueryTexts as their users write them: a file's, or one on the command line."""
+"""Queries as their users write them: a file's, or one on the command line."""
 
 from __future__ import annotations
 

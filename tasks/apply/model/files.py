@@ -187,11 +187,8 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], note: tuple[str, str])
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    seen, separate = set(), {}
-    for (
-        name,
-        tensor,
-    ) in tensors.items():  # contiguous on the CPU, and copied where memory is shared: weights may be tied
+    seen, separate = set(), {}  # contiguous on the CPU, and copied where memory is shared: weights may be tied
+    for name, tensor in tensors.items():
         plain = tensor.detach().cpu().contiguous()
         place = plain.untyped_storage().data_ptr()
         separate[name] = plain.clone() if place in seen else plain

@@ -186,9 +186,8 @@ class EdgeReader:
             self.intake.adjust(edges, f"empty cells of {column} filled", count)
         if self.num_dropped:
             context.warn(
-                f"{edges.names}: {self.num_dropped:,} edges are left out, because one of their ends is in no "
-                "table of nodes "
-                "(on_unknown_id: drop)"
+                f"{edges.names}: {self.num_dropped:,} edges are left out, because one of their ends is in no table of "
+                "nodes (on_unknown_id: drop)"
             )
 
     def _ends(self, batch: TableBatch) -> tuple[TableBatch, dict[str, Array]]:

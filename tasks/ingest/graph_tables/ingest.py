@@ -192,7 +192,7 @@ def _scan(
         intake.adjust(table, "nodes that only edges name added", added)
         if repeated:
             why = f"another row has their id (on_duplicate_id: {table.on_duplicate_id})"
-            context.warn(f"{table.names}: {repeated:,} rows are left out, for {why}")
+            context.warn(f"{table.names}: {repeated:,} rows are left out, because {why}")
         if added:
             what = "ids stand in edges only, and are nodes without label and features (on_unknown_id: add)"
             context.warn(f"{table.names or f'nodes of type {kind}'}: {added:,} {kind} {what}")

@@ -42,8 +42,8 @@ def ingest_triples(config: TripleFilesConfig, sources: Sources, context: StageCo
     if job.intake.num_literals:
         job.adjust(next(iter(sources.triples)), "triples with a literal dropped", job.intake.num_literals)
         context.warn(
-            f"{job.intake.num_literals:,} triples are left out, for their object is a literal: a text, a number or a "
-            "date (dataset.literals=keep makes an entity of each)"
+            f"{job.intake.num_literals:,} triples are left out, because their object is a literal: a text, a number or "
+            "a date (dataset.literals=keep makes an entity of each)"
         )
     _say_blank_nodes(job)
     drop_repeated(job)

@@ -22,7 +22,7 @@ _FONT = 8.0
 _LEGEND_SHARE = 0.24
 _RIM = 0.01
 _DIAMETERS = ((1_000, 3.6), (5_000, 2.0), (20_000, 1.4), (200_000, 0.9), (1_000_000, 0.6))
-"""MapPoints of a seventy-second inch, by how many points there are; others lie in between."""
+"""In points of a seventy-second inch, by how many points there are; others lie in between."""
 _TEXT = {"color": INK["light"], "parse_math": False}
 _OTHER = OTHER["light"]
 

@@ -81,7 +81,7 @@ def label_tasks(table: LabelTableConfig, entities: TableRows, intake: Intake) ->
     ):
         if count:
             intake.adjust(table, f"labels of {whose} dropped", count)
-            intake.hints.append(f"{table.names}: {count:,} labels are left out, for {why}")
+            intake.hints.append(f"{table.names}: {count:,} labels are left out, because {why}")
     return Tasks(entity, moment, label, reader.kind(label, table.names)), unit
 
 
