@@ -37,8 +37,7 @@ def source(recipe: Recipe, digests: SourceDigests) -> dict[str, Any]:
 def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
     """Ingest the recipe's data set and refuse what no later stage could use."""
     refuse_too_large(recipe, context.work)
-    dataset = open_dataset(recipe)
-    return checked_fields(recipe, dataset.ingest(context))
+    return checked_fields(recipe, open_dataset(recipe).ingest(context), context.work)
 
 
 def refuse_too_large(recipe: Recipe, work: Path) -> None:
@@ -49,8 +48,13 @@ def refuse_too_large(recipe: Recipe, work: Path) -> None:
         need_disk(work, disk_bytes("ingest", recipe, counts), "the data set")
 
 
-def checked_fields(recipe: Recipe, fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the manifest's fields of what a data set ingested. Raises RecipeError where a split is empty."""
+def checked_fields(recipe: Recipe, fields: dict[str, Any], work: Path) -> dict[str, Any]:
+    """Return the manifest's fields of what a data set ingested into `work`.
+
+    Raises RecipeError: a split is empty. Raises DataError: the tables are not what the fields say.
+    """
+    from tasks.ingest.written_tables import WrittenTables
+
     splits = fields["splits"]
     empty = [split for split in SPLITS if not splits.get(split)]
     nothing_trains = fields["task"] == LAYOUT or getattr(getattr(recipe.dataset, "split", None), "by", "") == "none"
@@ -59,6 +63,7 @@ def checked_fields(recipe: Recipe, fields: dict[str, Any]) -> dict[str, Any]:
             f"dataset {recipe.dataset.name}: the {' and '.join(empty)} split is empty; check the split's files, column "
             f"or shares (sizes: {splits})"
         )
+    WrittenTables(work, fields).check()
     rows = sum(t.num_nodes for t in fields["node_types"]) + sum(t.num_edges for t in fields["edge_types"])
     return {"rows": rows, **fields}
 

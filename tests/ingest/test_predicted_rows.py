@@ -281,6 +281,9 @@ def test_labels_that_are_neither_are_named_with_a_way_out(ingest: Ingest, folder
     write(folder, buys={"bad": ["Y", "N", "Y", "N/A"] * 2})
     with pytest.raises(DataError, match=r"'N/A' is not a number; if it stands for an empty cell, say so"):
         ingest(**predicting("buys", "bad"))
+    write(folder, buys={"bad": ["Y", "N", "3o", "N/A", "Y", "x", "Y", "N"]})
+    with pytest.raises(DataError, match=r"row 2.*'3o' is not a number, nor are 'N/A', 'x'; if 'N/A' stands .*\(3 such"):
+        ingest(**predicting("buys", "bad"))
 
 
 def test_numbers_with_signs_for_thousands_are_named_with_a_way_out(ingest: Ingest, folder: Path) -> None:

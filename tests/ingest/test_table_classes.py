@@ -78,6 +78,17 @@ def test_minus_one_and_one(ingest: Ingest, folder: Path, other: int | None) -> N
     assert str(caught.value).startswith(said)
 
 
+@pytest.mark.parametrize(("other", "kind"), [(["1", "2"], "texts"), ([True, False], "true and false")])
+def test_numbers_in_one_file_and_other_labels_in_the_next(
+    ingest: Ingest, folder: Path, other: list[Any], kind: str
+) -> None:
+    for number, classes in enumerate(([1, 2], other)):
+        save(f"{number}.parquet", pa.table({"id": [number, number + 2], "y": classes}))
+    save("e.csv", pa.table({"src": [0], "dst": [1]}))
+    with pytest.raises(DataError, match=rf"1\.parquet \(column y\): holds {kind} here and numbers in 0\.parquet"):
+        ingest(**section(nodes={"files": ["0.parquet", "1.parquet"], "label": "y"}))
+
+
 def test_texts_that_are_nearly_one(ingest: Ingest, folder: Path) -> None:
     columns = {
         "id": ["a", "b ", "b", "caf\u00e9", "cafe\u0301", "A", *"uvwx"],

@@ -39,13 +39,14 @@ def test_forms_of_times(ingest: Ingest, folder: Path, text: str, form: str | Non
 
 NO_TIMES = [
     (["2023-12-31", "31.12.2023"], None, r"row 1, column t\): '31\.12\.2023' is not a date or time in a form"),
-    (["31.12.2023", "31.02.2023"], "%d.%m.%Y", r"row 1, column t\): '31\.02\.2023' is not a date or time as"),
+    (["31.12.2023", "31.02.2023"], "%d.%m.%Y", r"'31\.02\.2023' is not a date or time; there is no such day"),
     (["31.12.2023", "31.12.2023x"], "%d.%m.%Y", r"row 1, column t\): '31\.12\.2023x' is not a date"),
     (["31122023", "1022023"], "%d%m%Y", r"row 1, column t\): '1022023' is not a date or time as time_format '%d%m%Y'"),
     (["501020", "50102"], "%y%m%d", r"row 1, column t\): '50102' is not a date"),
     (["20231231T235959Z", "20231231T23599Z"], "%Y%m%dT%H%M%S%z", r"row 1, column t\): '20231231T23599Z' is not"),
     (["2023-12-31", "2023-12-31" + " " * 300 + "x"], "%Y-%m-%d", r"row 1, column t\): '2023-12-31 "),
     (["2023-12-31", "2023-13-01"], None, r"row 1, column t\): '2023-13-01' is not a date"),
+    (["2023-12-31", "2022-02-30"], None, r"row 1, column t\): '2022-02-30' is not .*; there is no such day"),
 ]
 
 

@@ -191,6 +191,8 @@ def test_mistakes_in_a_folder(
         ("h", pa.array([1, -2, 2, 3]), r"\(row 1, column h\): the id -2 is negative"),
         ("t", pa.array(["a", "", "b", "c"]), r"\(row 1, column t\): the id is missing"),
         ("r", pa.array([0, 1, None, 1]), r"\(row 2, column r\): the id is missing"),
+        ("t", pa.array(["a", "b", " \t", "c"]), r"\(row 2, column t\): the entity ' \\t' is blank or has a NUL"),
+        ("r", pa.array(["a", "b\0", " ", "\0"]), r"\(row 1, column r\): the relation 'b.*NUL character \(3 such rows"),
         ("h", pa.array([True, False, True, True]), r"\(column h\): holds true and false; ids are whole numbers"),
         ("w", pa.array([1.0, -2.0, 0.0, 1.0]), r"\(row 1, column w\): the weight -2 is negative"),
         ("w", pa.array([1.0, 2.0, np.nan, 1.0]), r"\(row 2, column w\): nan is not a finite number; a triple without"),

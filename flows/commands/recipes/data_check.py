@@ -137,7 +137,7 @@ def _ingest(recipe: Recipe, home: Home, place: Path, listener: Listener, found: 
     context = _context("ingest", home, place, listener)
     dataset = open_dataset(recipe)
     try:
-        fields = checked_fields(recipe, dataset.ingest(context))
+        fields = checked_fields(recipe, dataset.ingest(context), context.work)
     finally:
         intake = getattr(dataset, "intake", None)  # users' tables: also of what a mistake ended
         for files, columns in intake.survey.items() if intake is not None else ():

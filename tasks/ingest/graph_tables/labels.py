@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -50,6 +51,8 @@ class LabelStore:
         self._path: object = None
         self._table = config.labels or next(table for table in config.nodes if table.label)
         self._column = self._table.label[0]
+        self._kind_before: tuple[str, Path] | None = None
+        """Of what kind the first file's labels are."""
         self._none: set[int] = set()
         self._num_none = 0
 
@@ -98,11 +101,22 @@ class LabelStore:
         if not is_text(values.type) and not pa.types.is_integer(values.type) and not pa.types.is_boolean(values.type):
             batch.wrong_column(column, f"is {values.type}; classes are texts or whole numbers")
             return np.full(len(values), -1, np.int64)
+        self._check_kind(batch, column, values.type)
         texts = compute.fill_null(values.cast(pa.string()), "")
         none = np.asarray(compute.equal(texts, ""))
         codes = np.full(len(values), -1, np.int64)
         codes[~none] = self._classes.add(texts.filter(pa.array(~none)))
         return codes
+
+    def _check_kind(self, batch: TableBatch, column: str, kind: pa.DataType) -> None:
+        """Gather a file of other labels than one before: 1 and "1" may be two classes. A CSV's texts may be any."""
+        words = "texts" if is_text(kind) else "true and false" if pa.types.is_boolean(kind) else "numbers"
+        if is_text(kind) and batch.path.suffix not in (".parquet", ".pq") and self._table.format != "parquet":
+            return
+        before, path = self._kind_before = self._kind_before or (words, batch.path)
+        if words != before:
+            message = f"holds {words} here and {before} in {path}; write the labels of all files alike"
+            batch.wrong_column(column, message)
 
     def renumber(self, new_id: Array) -> None:
         """Give the nodes other ids: int64, by the old one."""

@@ -28,6 +28,7 @@ from tasks.stage import StageContext
 # What a CSV's number looks like to Arrow, which reads the clean ones.
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(nan|inf|infinity)$"
 _YES, _NO = r"^(yes|y|true|t)$", r"^(no|n|false|f)$"
+_MOST_ODD = 3  # cells without a number that a message shows
 # Texts that often stand for an empty cell: worth a hint.
 OFTEN_MISSING = frozenset({"na", "n/a", "null", "none", "nil", "-", "?", "missing", "unknown", "#n/a"})
 
@@ -36,14 +37,18 @@ GROUPED = r"[+-]?[0-9]{1,3}([,' ][0-9]{3})+(\.[0-9]+)?|[+-]?[0-9]{1,3}(\.[0-9]{3
 """Numbers as people write them: with signs for thousands, a comma for the point, or a currency."""
 
 
-def not_a_number(cell: str) -> str:
-    """Return what to say of a cell that is no number, and what to do where it nearly is."""
-    hint = ""
-    if cell.lower() in OFTEN_MISSING:
-        hint = f'; if it stands for an empty cell, say so: missing_values: ["", {cell!r}]'
-    elif re.fullmatch(GROUPED, cell):
-        hint = "; write 1234.5, without a sign for thousands or a currency, and with a point"
-    return f"{cell[:40]!r} is not a number{hint}"
+def not_a_number(cell: str, others: Sequence[str] = ()) -> str:
+    """Return what to say of a cell that is no number (nor are `others`), and what to do where one nearly is."""
+    said = f"{cell[:40]!r} is not a number"
+    if others:
+        said += f", nor {'is' if len(others) == 1 else 'are'} {', '.join(repr(other[:40]) for other in others)}"
+    for one in (cell, *others):
+        if one.lower() in OFTEN_MISSING:
+            what = repr(one) if others else "it"
+            return f'{said}; if {what} stands for an empty cell, say so: missing_values: ["", {one!r}]'
+    if re.fullmatch(GROUPED, cell):
+        said += "; write 1234.5, without a sign for thousands or a currency, and with a point"
+    return said
 
 
 def truths(texts: pa.Array) -> tuple[pa.Array, Array]:
@@ -175,7 +180,8 @@ class Intake:
             values, is_number = texts, compute.match_substring_regex(texts, _NUMBER, ignore_case=True)
             bad = compute.fill_null(compute.invert(is_number), False)
         gathering = replace(batch, problems=self.problems)
-        gathering.wrong(bad, column, "is not a number", lambda row: not_a_number(texts[row].as_py()))
+        odd = compute.unique(texts.filter(bad))[:_MOST_ODD].to_pylist()  # the first is that of the first row
+        gathering.wrong(bad, column, "is not a number", lambda _: not_a_number(odd[0], odd[1:]))
         return compute.if_else(bad, "0", values).cast(pa.float64())
 
     def _prepared(self, table: FilesConfig, batch: TableBatch, seen: dict[str, ColumnSurvey]) -> TableBatch:

@@ -132,7 +132,13 @@ class TimeReader:
         bad = np.array([seconds is None for seconds in moments], np.bool_)[codes] & np.asarray(compute.is_valid(values))
         how = f"as time_format {self.format!r} has it" if self.format else "in a form that is known"
         words = how if self.format else f"{how} ({_FORMS}); say which: {_EXAMPLE}"
-        batch.wrong(bad, self.column, "no time", lambda row: f"{str(values[row])[:40]!r} is not a date or time {words}")
+
+        def message(row: int) -> str:
+            text = str(values[row]).strip()
+            why = "; there is no such day or time of day" if self._has_form(text) else f" {words}"
+            return f"{str(values[row])[:40]!r} is not a date or time{why}"
+
+        batch.wrong(bad, self.column, "no time", message)
         return np.array([seconds or 0 for seconds in moments], np.int64)[codes]
 
     def _are_mostly_numbers(self, batch: TableBatch, values: pa.Array) -> bool:
@@ -144,6 +150,16 @@ class TimeReader:
         words = f"is not a whole number, as {np.count_nonzero(whole):,} others are"
         batch.wrong(bad, self.column, "no number", lambda row: f"the time {str(values[row])[:40]!r} {words}")
         return True
+
+    def _has_form(self, text: str) -> bool:
+        """Whether a text that is no time looks like one, such as the 30th of February."""
+        if not self.format:
+            return _ISO.fullmatch(text) is not None
+        try:
+            datetime.datetime.strptime(text, self.format)
+        except ValueError as error:
+            return "out of range" in str(error)
+        return False
 
     def _seconds(self, text: str) -> int | None:
         """Return seconds since 1970; without a zone the time is UTC."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as compute
 
 from tasks.arrays import Array
 from tasks.ingest.ids.id_index import IdIndex
@@ -53,6 +54,11 @@ class Names:
     def codes(self, batch: TableBatch, column: str) -> Array:
         """Return the numbers of a column's cells, int64 (n,); 0 in the place of what is wrong, which is gathered."""
         values, none = checked_ids(batch, column)
+        if is_text(values.type):
+            nameless = compute.or_(compute.utf8_is_space(values), compute.match_substring(values, "\0"))
+            words = lambda row: f"the {self.what} {values[row].as_py()!r} is blank or has a NUL character"  # noqa: E731
+            wrong = batch.wrong(compute.fill_null(nameless, False), column, f"the {self.what} is no name", words)
+            none = none if wrong is None else wrong if none is None else none | wrong
         codes = np.zeros(len(values), np.int64)
         good = slice(None) if none is None else ~none
         there = values if none is None else values.filter(pa.array(~none))
