@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,14 +11,11 @@ from configs.registry import DATASETS
 from tasks.arrays import Array
 from tasks.ingest.base import FileDataset
 from tasks.ingest.configs import MatConfig
+from tasks.ingest.edges import EdgeCheck, refuse_weights
 from tasks.ingest.labels import has_label, say_unlabelled
-from tasks.ingest.weights import refuse_weights
 from tasks.readers.limits import MAX_ROW_BYTES, check_memory
 from tasks.stage import StageContext
 from tasks.storage.manifests import SPLITS
-
-if TYPE_CHECKING:
-    from tasks.ingest.edges import EdgeCheck
 
 _EDGE_BYTES = 64
 """What an entry of the network takes while it is compared with its mirror image and made an edge."""
@@ -72,8 +69,6 @@ class Mat(FileDataset):
         Raises DataError: a weight is below 0, or not what float32 can hold.
         """
         import scipy.sparse as sp
-
-        from tasks.ingest.edges import EdgeCheck
 
         member, num_nodes = self._member(self.config.network), network.shape[0]
         check_memory(_EDGE_BYTES * network.nnz, "the table of edges", member)

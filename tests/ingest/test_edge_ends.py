@@ -13,7 +13,7 @@ import pytest
 
 from configs.errors import DataError
 from tasks.edge_ends import ANY, EdgeEnds, Pairs, ends_of, find_ends, write_ends
-from tasks.ingest.graph_tables.event_negatives import EventNegatives, Events
+from tasks.ingest.graph_tables.link_splits import EventNegatives, Events
 from tasks.negatives import draw_negatives, draw_pool
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import ArrayWriter

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from configs.errors import DataError
-from tasks.ingest.graph_tables.event_negatives import EventNegatives, Events
+from tasks.ingest.graph_tables.link_splits import EventNegatives, Events
 from tests.ingest.conftest import Ingest
 from tests.ingest.small_tables import save
 

@@ -15,9 +15,9 @@ import yaml
 
 from configs.errors import RecipeError
 from configs.load import build_recipe
-from tasks.ingest.database.date_forms import DATE_FORMS, fitting_forms
 from tasks.ingest.database.proposal.names import foreign_score
 from tasks.ingest.database.proposal.recipe import propose_recipe
+from tasks.ingest.database.survey import DATE_FORMS, fitting_forms
 from tests.ingest.conftest import Ingest
 from tests.ingest.small_tables import save
 

@@ -80,7 +80,7 @@ def test_the_same_in_any_chunks(ingest: Ingest, monkeypatch: pytest.MonkeyPatch)
     options = {"name": "synthetic_triples", "num_triples": 3001, "num_relations": 17}
     whole = triples(ingest(**options, seed=5))
     monkeypatch.setattr(triple_generator, "_CHUNK", 100)
-    monkeypatch.setattr("tasks.ingest.synthetic.triples.SyntheticTriples.fingerprint", lambda *_: {"again": 1})
+    monkeypatch.setattr("tasks.ingest.synthetic.dataset.SyntheticTriples.fingerprint", lambda *_: {"again": 1})
     np.testing.assert_array_equal(triples(ingest(**options, seed=5)), whole)
     assert (triples(ingest(**options, seed=6))[:, 0] != whole[:, 0]).any()
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from configs.errors import DataError
-from tasks.ingest.tables.problems import MAX_LISTED, TableError
+from tasks.ingest.tables.batches import MAX_LISTED, TableError
 from tests.ingest.conftest import Ingest
 
 SPLIT = {"train": 0.4, "valid": 0.3, "test": 0.3}

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from configs.errors import DataError
 from configs.registry import DATASETS
-from tasks.ingest.triples.dealing import IN_EARLIER, IN_SPLIT, find_repeated, hold_out
+from tasks.ingest.triples.policies import IN_EARLIER, IN_SPLIT, find_repeated, hold_out
 from tests.ingest.conftest import Ingest
 from tests.ingest.triple_files import SPLITS, TEST, TRAIN, VALID, Triple, lines, named, put, put_splits
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from configs.errors import DataError
-from tasks.ingest.weights import WeightCheck
+from tasks.ingest.edges import WeightCheck
 from tests.ingest.conftest import Ingest
 
 SPLIT = {"train": 0.4, "valid": 0.3, "test": 0.3}

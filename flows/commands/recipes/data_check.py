@@ -14,7 +14,7 @@ from configs.errors import RecipeError, UserError
 from configs.schema import Recipe
 from tasks.ingest.labels import has_label
 from tasks.ingest.stage import checked_fields, open_dataset, refuse_too_large
-from tasks.ingest.tables.problems import TableError
+from tasks.ingest.tables.batches import TableError
 from tasks.kinds.measurable import check_graph, split_labels
 from tasks.kinds.of import kind_of
 from tasks.stage import Listener, Parent, StageContext

@@ -15,7 +15,7 @@ import pyarrow.compute as compute
 
 from configs.errors import DataError, RecipeError
 from tasks.arrays import Array
-from tasks.ingest.edges import EdgeCheck
+from tasks.ingest.edges import ALL_ZERO, EdgeCheck, weight_mistakes
 from tasks.ingest.graph_tables.features import FeatureReader
 from tasks.ingest.graph_tables.nodes import GraphColumn
 from tasks.ingest.ids.node_set import TWO_KINDS, UNKNOWN, NodeSet
@@ -24,7 +24,6 @@ from tasks.ingest.tables.columns import float32, numbers
 from tasks.ingest.tables.intake import Intake
 from tasks.ingest.tables.table_configs import EdgeTableConfig
 from tasks.ingest.tables.times import TimeReader
-from tasks.ingest.weights import ALL_ZERO, weight_mistakes
 from tasks.ingest.writer import DatasetWriter, TableWriter
 from tasks.stage import StageContext
 from tasks.storage.file_names import file_name, joined_name

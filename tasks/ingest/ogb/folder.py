@@ -18,7 +18,7 @@ from configs.errors import DataError
 from configs.source_files import is_file
 from tasks.arrays import Array, offsets
 from tasks.ingest.dataset_fields import dataset_fields
-from tasks.ingest.edges import EdgeCheck
+from tasks.ingest.edges import EdgeCheck, WeightCheck
 from tasks.ingest.features import FeatureKind
 from tasks.ingest.labels import LabelKind, has_label, say_unlabelled, to_labels
 from tasks.ingest.ogb.mappings import write_mappings
@@ -27,7 +27,6 @@ from tasks.ingest.ogb.raw import EDGE, NODE, Raw, Triplet, labelled_types, open_
 from tasks.ingest.ogb.splits import index_splits, link_split, split_folder
 from tasks.ingest.raw_rows import RawRows, Taker
 from tasks.ingest.splits import write_row_splits
-from tasks.ingest.weights import WeightCheck
 from tasks.ingest.writer import DatasetWriter
 from tasks.readers.limits import check_memory
 from tasks.stage import StageContext

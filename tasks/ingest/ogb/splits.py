@@ -12,9 +12,9 @@ from configs.errors import DataError
 from configs.matching import listed
 from configs.source_files import is_file, is_folder, names_in
 from tasks.arrays import Array
+from tasks.ingest.edges import WeightCheck
 from tasks.ingest.ogb.meta import OgbMeta
 from tasks.ingest.raw_rows import checked_cast
-from tasks.ingest.weights import WeightCheck
 from tasks.readers.arrays.torch_files import load_torch
 from tasks.readers.numbers import read_numbers
 from tasks.storage.graph_store import id_dtype

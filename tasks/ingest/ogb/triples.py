@@ -24,7 +24,7 @@ from tasks.ingest.ogb.raw import open_raw
 from tasks.ingest.ogb.splits import as_array, split_folder
 from tasks.ingest.raw_rows import checked_cast
 from tasks.ingest.triple_tables import TripleTables, write_entities, write_relations
-from tasks.ingest.triples.dealing import find_repeated
+from tasks.ingest.triples.policies import find_repeated
 from tasks.ingest.writer import DatasetWriter
 from tasks.readers.arrays.torch_files import load_torch
 from tasks.stage import StageContext

@@ -61,7 +61,7 @@ class SyntheticConfig(ComponentConfig):
         return self
 
 
-@DATASETS.options("synthetic_triples", "synthetic.triples")
+@DATASETS.options("synthetic_triples", "synthetic.dataset")
 class SyntheticTriplesConfig(ComponentConfig):
     """Generated knowledge graph: latent types, and relations that follow rules; up to millions of entities."""
 

@@ -16,8 +16,7 @@ from configs.errors import DataError
 from configs.source_files import unknown_format
 from configs.values.versioned_tables import is_versioned, parse_reference
 from tasks.ingest.tables.batches import TableBatch
-from tasks.ingest.tables.folder_keys import key_columns, keys_of
-from tasks.ingest.tables.paths import files_of
+from tasks.ingest.tables.paths import files_of, key_columns, keys_of
 from tasks.readers.csv_tables import TextTableFile, as_texts, check_delimiter
 from tasks.readers.duckdb_tables import duckdb_columns, read_duckdb
 from tasks.readers.parquet import open_parquet, read_parquet

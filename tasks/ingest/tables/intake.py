@@ -18,9 +18,8 @@ import pyarrow.compute as compute
 
 from configs.errors import DataError
 from tasks.arrays import Array
-from tasks.ingest.tables.batches import TableBatch
+from tasks.ingest.tables.batches import Problems, TableBatch
 from tasks.ingest.tables.files import TableFiles
-from tasks.ingest.tables.problems import Problems
 from tasks.ingest.tables.table_configs import FilesConfig
 from tasks.readers.columns import is_text
 from tasks.stage import StageContext

@@ -37,7 +37,7 @@ class TripleFiles(Dataset):
             return None
         if self.config.time_format:
             return "seconds"
-        from tasks.ingest.tables.problems import Problems
+        from tasks.ingest.tables.batches import Problems
         from tasks.ingest.tables.times import time_unit
         from tasks.ingest.triples.reader import TripleReader
 

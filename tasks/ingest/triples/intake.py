@@ -14,9 +14,8 @@ import pyarrow.compute as compute
 
 from configs.errors import DataError
 from tasks.arrays import Array
-from tasks.ingest.tables.batches import TableBatch
+from tasks.ingest.tables.batches import Problems, TableBatch
 from tasks.ingest.tables.columns import float32, numbers
-from tasks.ingest.tables.problems import Problems
 from tasks.ingest.tables.times import TimeReader
 from tasks.ingest.triples.configs import TripleFilesConfig
 from tasks.ingest.triples.names import Names

@@ -12,9 +12,8 @@ import pyarrow.compute as compute
 
 from configs.errors import DataError
 from configs.matching import did_you_mean, listed
-from tasks.ingest.tables.batches import TableBatch
+from tasks.ingest.tables.batches import Problems, TableBatch
 from tasks.ingest.tables.intake import with_nulls
-from tasks.ingest.tables.problems import Problems
 from tasks.ingest.triples.configs import TripleFilesConfig
 from tasks.ingest.triples.sources import format_of
 from tasks.readers.columns import check_names

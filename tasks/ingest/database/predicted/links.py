@@ -17,8 +17,14 @@ from tasks.ingest.database.configs import DatabaseConfig
 from tasks.ingest.database.moments import length_time, time_text
 from tasks.ingest.database.predicted.label_values import LabelFacts
 from tasks.ingest.database.predicted.link_paths import link_path
-from tasks.ingest.database.predicted.linked import Links, PositiveLinks
-from tasks.ingest.database.predicted.targets import Tasks, checked_moments, presence_of, refuse_empty
+from tasks.ingest.database.predicted.targets import (
+    Links,
+    PositiveLinks,
+    Tasks,
+    checked_moments,
+    presence_of,
+    refuse_empty,
+)
 from tasks.ingest.database.relations import RelationWriter
 from tasks.ingest.database.rows import TableRows, look_up
 from tasks.ingest.tables.intake import Intake

@@ -25,13 +25,44 @@ from tasks.ingest.database.predicted.configs import (
     TargetConfig,
 )
 from tasks.ingest.database.predicted.label_values import LabelFacts, head_of
-from tasks.ingest.database.predicted.linked import PositiveLinks
+from tasks.ingest.database.predicted.link_paths import LinkPath
 from tasks.ingest.database.rows import TableRows, look_up
 from tasks.ingest.labels import LabelKind, wrong_labels
 from tasks.ingest.tables.columns import numbers
 from tasks.ingest.tables.intake import Intake
 from tasks.sizes import need_memory
 from tasks.storage.graph_store import ALWAYS
+
+
+class Links(NamedTuple):
+    """All links there are, oldest first."""
+
+    path: LinkPath
+    entity: Array
+    """int64 (n,): dense ids."""
+    target: Array
+    """int64 (n,): dense ids of the other table's rows."""
+    time: Array
+    """int64 (n,): when the rows that make it up were all there."""
+
+    def between(self, start: int, end: int) -> slice:
+        """Return those of start <= time < end."""
+        first, last = np.searchsorted(self.time, [start, end])
+        return slice(int(first), int(last))
+
+
+class PositiveLinks(NamedTuple):
+    """What entities are linked to within their horizons."""
+
+    all: Links
+    """All links of all times."""
+    task: Array
+    """int64 (m,), ascending: the task's row."""
+    target: Array
+    """int64 (m,): dense id of what its entity is linked to, each once."""
+    without: int
+    """Entities at moments that are left out, without any link."""
+
 
 _MOST_MOMENTS = 100_000
 _SHOWN = 3
