@@ -46,7 +46,8 @@ class WrittenTables:
                 self._check_ids(table, column, sizes[end])
             self._check_features(table, edge_type.features)
         for split, count in self.fields["splits"].items():
-            self._check_count(f"split/{split}", count, f"splits[{split!r}]")
+            if count or f"split/{split}" in self.tables:
+                self._check_count(f"split/{split}", count, f"splits[{split!r}]")
         if self.fields["task_type"] in _LABELLED:
             table = "graphs" if self.fields["task"] == "graph" else f"nodes/{self.fields['target_type']}"
             if self.fields["task_type"] == "multiclass":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import bz2
 import gzip
 import lzma
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.csv as pc
 import pytest
 import zstandard
 
@@ -17,6 +19,7 @@ from tasks.apply.given import read_ids
 from tasks.ingest.ogb.mappings import read_text_table
 from tasks.ingest.tables.files import TableFiles
 from tasks.readers import csv_tables
+from tasks.readers.formulas import guarded, unguarded, unguarded_name
 from tasks.readers.limits import MAX_CELL_BYTES, MAX_COLUMNS, MAX_ROW_BYTES
 from tasks.readers.streams import read_words
 from tasks.storage.ids import as_kind
@@ -283,3 +286,36 @@ def test_hexadecimal_ids_are_refused_in_other_formats_too(tmp_path: Path) -> Non
         read(path, delimiter=",")
     with pytest.raises(DataError, match="'0x1F' is no id here"):
         as_kind(pa.array(["7", "0x1F"]), pa.int64())
+
+
+TEXTS = [
+    "=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\tx", "\rx", "\n=1", "\uff1d1", "'=1", "''@x", "'", "'plain",
+    "-", "-5", "+3.5", "-1e-7", ".5", "plain", "a=b", "", "-5 ",
+]  # fmt: skip
+NUMBERS = {"-5", "+3.5", "-1e-7", ".5"}
+
+
+def test_texts_and_names_come_back(tmp_path: Path) -> None:
+    table = pa.table({"=name": TEXTS, "n": pa.array(range(-5, len(TEXTS) - 5)), "f": [-0.5] * len(TEXTS)})
+    safe = guarded(table)
+    assert safe.column("n") == table.column("n")
+    assert safe.schema.names == ["'=name", "n", "f"]
+    written = safe.column(0).to_pylist()
+    assert not [text for text in written if text[:1] in "=+-@\t\r\n\uff1d" and text and text not in NUMBERS]
+    assert set(written) >= NUMBERS
+    assert unguarded(safe.column(0).combine_chunks()).to_pylist() == TEXTS
+    assert unguarded_name("'=name") == "=name"
+    pc.write_csv(safe, tmp_path / "t.csv")
+    files = TableFiles((f"{tmp_path}/t.csv",), missing_values=())
+    assert files.column_names() == ["=name", "n", "f"]
+    read = pa.Table.from_batches([batch.data for batch in files.batches(["=name", "n", "f"], ["=name"])])
+    assert read.to_pydict() == table.to_pydict()
+
+
+@pytest.mark.parametrize("folder", ["configs", "flows", "models", "tasks"])
+def test_whatever_writes_csv_guards_it(folder: str) -> None:
+    for path in Path(folder).rglob("*.py"):
+        source = path.read_text()
+        names = {node.attr for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute)}
+        writes = names & {"CSVWriter", "write_csv", "to_csv", "DictWriter"} or "csv.writer" in source
+        assert not writes or "guarded(" in source, f"{path} writes CSV without `guarded`"
