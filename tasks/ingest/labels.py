@@ -128,11 +128,8 @@ def number_labels(
 ) -> tuple[TaskType, int, Array]:
     """Return the kind of labels, how many classes they have, and the column `label` (see `label_codes`).
 
-    Args:
-        values: float64 (n, width); NaN, and of classes -1 and -100, for none.
-        task_type: None: what the numbers look like.
-        place: where they stand, for messages.
-        of_amounts: what to do where they are amounts, for messages.
+    `values`: float64 (n, width), NaN (of classes -1 and -100 too) for none; `task_type`: None: what the numbers look
+    like; `of_amounts`: what to do where they are amounts, for messages.
 
     Raises DataError: they are none of the kind, or of one class alone.
     """

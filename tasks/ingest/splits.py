@@ -27,12 +27,8 @@ def write_row_splits(
 ) -> None:
     """Write `split/train`, `split/valid` and `split/test`, ascending.
 
-    Args:
-        writer: of the tables.
-        ids: for train, valid and test the ids of their rows, int64 (k,), and where they stand, for messages.
-        labelled: which rows have a label, bool (n,).
-        what: `node` or `graph`.
-        has_rows: whether an id's place is a row of a file, which messages name.
+    `ids`: for train, valid and test the ids of their rows, int64 (k,), and where they stand, for messages; `labelled`:
+    which rows have a label, bool (n,); `what`: `node` or `graph`; `has_rows`: whether an id's place is a row of a file.
 
     Raises DataError: a split is empty; an id is out of range, stands twice, in two splits, or has no label.
     """

@@ -19,13 +19,8 @@ from tasks.readers.limits import MAX_GRAPHS
 def number_chunks(path: Path, dtype: Any, *, num_columns: int | None = None, missing: bool = False) -> Iterator[Array]:
     """Yield a file's rows as arrays (rows, columns) of `dtype`: int32, int64, float32 or float64.
 
-    Floats are rounded to float64 first, as `float()` rounds them, and are finite.
-
-    Args:
-        path: the file.
-        dtype: of the arrays.
-        num_columns: how many columns there have to be; None: as many as in the first line.
-        missing: whether empty cells and nan are NaN (floats).
+    Floats are rounded to float64 first, as `float()` rounds them, and are finite. `num_columns`: how many there have to
+    be; None: as many as in the first line. `missing`: whether empty cells and nan are NaN (floats).
 
     Raises DataError: naming file, row (from 0, blank lines not counted) and column.
     """

@@ -51,9 +51,7 @@ def ingest_database(config: DatabaseConfig, context: StageContext, intake: Intak
 
     Mistakes are gathered over all tables, and end it before anything is written.
 
-    Raises:
-        DataError: naming all mistakes.
-        RecipeError: options that do not go together.
+    Raises DataError: naming all mistakes. Raises RecipeError: options that do not go together.
     """
     config = settled(config, intake)
     for note in intake.notes:

@@ -30,8 +30,7 @@ def download_archive(
 
     An interrupted download is kept beside the target and goes on where it stopped, in this run or the next one.
 
-    Raises:
-        DataError: the server cannot be reached or has no such file, the disk is too small, or the archive is damaged.
+    Raises DataError: the server cannot be reached or has no such file, the disk is too small, the archive is damaged.
     """
     place = target.parent / ".download"
     place.mkdir(parents=True, exist_ok=True)

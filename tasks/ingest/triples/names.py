@@ -172,10 +172,7 @@ def number_names(names: Names, uses: Array, kinds: Array | None = None, kind_nam
 
 
 def read_types(path: Path, names: Names, uses: Array) -> tuple[Array, list[str], int]:
-    """Read a table of entities and types.
-
-    Returns:
-        The type of each entity by the number it was met in, the types' names, and how many rows name no entity.
+    """Return the type of each entity by the number it was met in, the types' names, and how many rows name no entity.
 
     Raises DataError: an entity of two types, or of none.
     """

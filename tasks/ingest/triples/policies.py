@@ -152,12 +152,9 @@ TRAIN, DROPPED = 0, -1
 
 
 def find_repeated(src: Array, relation: Array, dst: Array, owner: Array, order: Array | None) -> Array:
-    """Return `ONCE`, `IN_SPLIT` or `IN_EARLIER` for each triple, uint8 (n,).
+    """Return `ONCE`, `IN_SPLIT` or `IN_EARLIER` for each triple (numbers, (n,) each), uint8 (n,).
 
-    Args:
-        src, relation, dst: numbers, (n,) each.
-        owner: split of each triple, int8 (n,), not descending along `order`.
-        order: which triple comes first, (n,); None: as they stand.
+    `owner`: split of each, int8 (n,), not descending along `order`: which triple comes first, (n,); None: as they stand.
     """
     count = len(src)
     kind = np.int32 if count < 2**31 else np.int64
@@ -191,15 +188,9 @@ def _find_repeated(src, relation, dst, owner, order, table, out):  # type: ignor
 def hold_out(src, relation, dst, order, counts, owner, entities, relations):  # type: ignore[no-untyped-def]
     """Move triples from training to the others, in an order, where training shows their ends and relation without them.
 
-    Args:
-        src, relation, dst: numbers, (n,) each.
-        order: the triples to try, (m,).
-        counts: how many validation and test should have.
-        owner: split of each triple, int8 (n,), written.
-        entities, relations: how many training triples have each, int64, written; a loop counts twice.
-
-    Returns:
-        How many were held out, and how many had to stay.
+    `order`: the triples to try, (m,), of numbers, (n,) each; `counts`: how many validation and test should have.
+    Written: `owner`, split of each triple, int8 (n,); `entities` and `relations`, how many training triples have each,
+    int64, a loop counts twice. Returns how many were held out, and how many had to stay.
     """
     taken = stayed = 0
     for i in order:

@@ -48,12 +48,9 @@ class NpyHeader:
 
 
 def read_npy_header(stream: IO[bytes], size: int, path: object) -> NpyHeader:
-    """Read an array's header and leave the stream at its first value.
+    """Read an array's header from its first byte on, and leave the stream at its first value.
 
-    Args:
-        stream: at the first byte of the array.
-        size: bytes that the file or member has from there on.
-        path: for messages.
+    `size`: bytes that the file or member has from the array's first byte on.
 
     Raises DataError: it is no array of numbers, or its shape does not agree with `size`.
     """

@@ -45,9 +45,8 @@ _STAND_INS = {(f"torch_geometric.data.{module}", name): _Held for module, names 
 def read_pyg_file(path: Path, fields: Collection[str], ids: str = "original_id") -> SavedGraphs:
     """Read a file as a whole; one graph, and the arrays that belong to it as a whole as labels.
 
-    Args:
-        fields: names of what is read of nodes and edges; others that have a row for each of them come along.
-        ids: the one among them that may be a list of texts; it becomes their bytes, uint8 (rows, width).
+    `fields`: names of what is read of nodes and edges; others that have a row for each of them come along. `ids`: the
+    one among them that may be a list of texts; it becomes their bytes, uint8 (rows, width).
 
     Raises DataError: it holds something else, or is damaged; a type whose count nothing says; counts that differ.
     """

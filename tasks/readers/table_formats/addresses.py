@@ -49,11 +49,8 @@ def check_address(
 ) -> None:
     """Raise DataError for an address that is not read, or only with credentials that nobody gave.
 
-    Args:
-        address: of a table, such as `s3://bucket/orders`; a path is always read.
-        path: how messages call the table.
-        groups: by scheme, the names of which `given` must have all of one group.
-        given: the environment, or a catalog's configuration.
+    `address`: such as `s3://bucket/orders`; a path is always read. `path`: how messages call the table. `groups`: by
+    scheme, the names of which `given` (the environment, or a catalog's configuration) must have all of one group.
     """
     scheme = scheme_of(address)
     if scheme == "file":

@@ -81,9 +81,7 @@ def find_tables(places: Sequence[str]) -> dict[str, tuple[str, ...]]:
     Files of a folder that differ in a number at the end of their names (`orders-2023.csv`) are one table; so are the
     files of a folder within it. A DuckDB file has a table for each of its own.
 
-    Raises:
-        RecipeError: there is no table.
-        DataError: a file that is not there.
+    Raises RecipeError: there is no table. Raises DataError: a file that is not there.
     """
     tables: dict[str, tuple[str, ...]] = {}
     for place in places:
