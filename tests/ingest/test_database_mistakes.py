@@ -160,8 +160,7 @@ def test_very_many_categories(ingest: Ingest, folder: Path) -> None:
     assert "things.name" not in features
     section["tables"]["things"]["columns"] = {"name": "category"}
     with pytest.raises(
-        DataError,
-        match=r"things\.parquet \(column name\): has more than 10,000 different values, and a column of categories may have 10,000 .*make a table of them",
+        DataError, match=r"\(column name\): has more than 10,000 different values, .*make a table of them"
     ):
         ingest(**section)
 
@@ -192,10 +191,7 @@ def test_labels_that_cannot_be(ingest: Ingest, folder: Path) -> None:
         "labels": {"files": "labels.csv", "key": "who", "time": "at", "label": "y"},
     }
     for change, message in (
-        (
-            {"who": [10, 99, 12]},
-            r"labels\.csv \(row 1, column who\): unknown people id 99: .*labels\.on_unknown_id: drop",
-        ),
+        ({"who": [10, 99, 12]}, r"\(row 1, column who\): unknown people id 99: .*labels\.on_unknown_id: drop"),
         ({"y": [0, 2, 0]}, r"labels\.csv \(row 1, column y\): label 2 is not 0 or 1"),
         ({"at": ["2022-03-01", "2022-06-01", ""]}, r"labels\.csv \(row 2, column at\): the time is missing"),
         (
@@ -204,10 +200,7 @@ def test_labels_that_cannot_be(ingest: Ingest, folder: Path) -> None:
         ),
         ({"at": [1, 2, 3]}, r"labels\.csv \(column at\): holds whole numbers, and times of the tables are dates"),
         ({"y": ["", "1", "0"]}, r"labels\.csv \(row 0, column y\): the label is missing.*on_missing_label: predict"),
-        (
-            {"who": [10, 13, 12]},
-            r"labels\.csv \(row 1, column who\): the row of people is younger than the moment .*on_unknown_id: drop",
-        ),
+        ({"who": [10, 13, 12]}, r"\(row 1, column who\): the row of people is younger .*on_unknown_id: drop"),
     ):
         write(folder, labels={**labels, **change})
         with pytest.raises(DataError, match=message):
@@ -241,8 +234,7 @@ def test_a_duckdb_file_without_duckdb(ingest: Ingest, folder: Path, monkeypatch:
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(
-        UserError,
-        match=r"all\.duckdb: is a DuckDB file, and the package duckdb is not installed: pip install duckdb, or export",
+        UserError, match=r"all\.duckdb: is a DuckDB file, .* not installed: pip install duckdb, or export"
     ):
         ingest(**database(things={"files": "all.duckdb"}))
 

@@ -159,7 +159,6 @@ def test_ends_by_their_places(ingest: Ingest, folder: Path, name: str, head: str
     assert set(forward) == {NUM - 1 if name == "e.tsv" else 1}
 
 
-
 # The weight of the third row, what is said.
 WRONG = [
     ("-1", r"e\.csv \(row 2, column w\): the weight -1 is below 0: weights are 0 or more; .*feature.* \(2 such rows\)"),
@@ -186,9 +185,7 @@ def test_weights_that_are_all_zero(ingest: Ingest, folder: Path) -> None:
 def test_weights_in_chunks() -> None:
     check = WeightCheck("w.csv.gz")
     assert check.add(np.array([0.0, 0.0])).dtype == np.float32
-    with pytest.raises(
-        DataError, match=r"w\.csv\.gz \(row 3, column 0\): the weight -2 is below 0.*\(2 such weights\)"
-    ):
+    with pytest.raises(DataError, match=r"w\.csv\.gz \(row 3, column 0\): the weight -2 is below 0.*\(2 such"):
         check.add(np.array([1.0, -2.0, -3.0]))
     with pytest.raises(DataError, match="all weights are 0"):
         check.finish()

@@ -72,14 +72,8 @@ def spoilt(folder: Path, content: bytes) -> dict[str, Any]:
         ({"network": np.ones((3, 4)), "group": np.ones((3, 2))}, r"\[network\].* has the shape \(3, 4\)"),
         ({"network": np.eye(4), "group": np.ones((3, 2))}, r"\[group\].* has the shape \(3, 2\)"),
         ({"network": np.full((40, 40), np.nan), "group": np.ones((40, 2))}, r"\[network\].* NaN or infinite"),
-        (
-            {"network": -np.eye(40), "group": np.ones((40, 2))},
-            r"\[network\] \(row 0, column 0\): the weight -1 is below 0: .*\(40 such",
-        ),
-        (
-            {"network": np.eye(40) * 1e-60, "group": np.ones((40, 2))},
-            r"\(row 0, column 0\): the weight 1e-60 .* float32",
-        ),
+        ({"network": -np.eye(40), "group": np.ones((40, 2))}, r"network\] \(row 0, column 0\): the weight -1 .*\(40"),
+        ({"network": np.eye(40) * 1e-60, "group": np.ones((40, 2))}, r"row 0, column 0\): .*1e-60 .* float32"),
         ({"network": np.eye(40) * 1e60, "group": np.ones((40, 2))}, r"the weight 1e\+60 is more than float32 can hold"),
         ({"network": np.eye(40), "group": np.zeros((40, 2))}, r"\[group\].*the train split is empty \(0 nodes"),
         ({"network": np.eye(40) * 1e39, "group": np.ones((40, 2))}, r"\[network\].* more than float32 can hold"),

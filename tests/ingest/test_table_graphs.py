@@ -167,16 +167,10 @@ def changed(column: str, row: int, value: Any, table: dict[str, list[Any]]) -> d
         ({"nodes": changed("graph", 5, "d", NODES)}, r"labels.csv.*graph 'c' has no nodes \(1 such graphs of 4\)"),
         ({"nodes": changed("graph", 5, None, NODES)}, r"nodes.csv.*graph"),
         ({"nodes": changed("id", 5, 10, NODES)}, r"nodes.csv.*id 10 stands in the table twice"),
-        (
-            {"labels": {**changed("graph", 3, "a", LABELS), "split": SPLIT}},
-            r"labels.csv.*'a' stands in the table twice; a graph has one row",
-        ),
+        ({"labels": {**changed("graph", 3, "a", LABELS), "split": SPLIT}}, r"labels.csv.*'a' stands .*twice"),
         ({"labels": {**LABELS, "active": ["yes"] * 4, "split": SPLIT}}, "has 1 class"),
         ({"labels": {**LABELS, "split": ["train", "train", "train", "test"]}}, "the valid split is empty"),
-        (
-            {"labels": {**LABELS, "active": ["yes", "no", None, "no"], "split": SPLIT}},
-            "valid split have no label, such as graph 'c'",
-        ),
+        ({"labels": {**LABELS, "active": ["yes", "no", None, "no"], "split": SPLIT}}, "valid split .*as graph 'c'"),
         ({"nodes": changed("mass", 1, None, NODES)}, r"nodes.csv.*mass"),
     ],
 )

@@ -62,9 +62,7 @@ def write_gaps(name: str) -> None:
 def test_empty_cells_of_features(ingest: Ingest, folder: Path, ending: str) -> None:
     write_gaps(f"n.{ending}")
     nodes: dict[str, Any] = {"files": f"n.{ending}", "features": ["x"], "categorical": ["c"], "label": "y"}
-    with pytest.raises(
-        DataError, match=r"\(row 0, column x\): the cell is empty; missing: {x: zero} takes .* \(4 such rows\)"
-    ):
+    with pytest.raises(DataError, match=r"\(row 0, column x\): the cell is empty; missing: {x: zero} .* \(4 such"):
         ingest(**section(nodes=nodes))
     with pytest.raises(DataError, match=r"\(row 0, column c\): the cell is empty; missing: {c: category} makes"):
         ingest(**section(nodes={**nodes, "missing": {"x": "zero", "c": "error"}}))
@@ -208,11 +206,7 @@ MEANINGS: list[tuple[str, dict[str, Any], str]] = [
     ("nodes", {"time": "t", "time_format": "%d.%m.%Y %Q"}, "cannot be read ('Q' is a bad directive"),
     ("edges", {"time": "t", "time_format": "%d.%m.%Y %"}, "cannot be read (stray %"),
     ("edges", {"time": "t", "time_format": "%d.%m.%Y %Z"}, "%Z, a zone's name, depends on the machine"),
-    (
-        "nodes",
-        {"missing": "men"},
-        "nodes.0.missing: unknown word 'men' (did you mean 'mean'?); known: error, mean, zero",
-    ),
+    ("nodes", {"missing": "men"}, "nodes.0.missing: unknown word 'men' (did you mean 'mean'?); known: error, mean,"),
     (
         "nodes",
         {"features": "x", "missing": {"x": "zeroo"}},

@@ -67,14 +67,10 @@ def test_numbers_and_lists_of_names(ingest: Ingest, folder: Path) -> None:
     assert store.read("relations")["name"].to_pylist() == ["likes", "knows"]
     assert named(store)["train"] == [("zoe", "knows", "ann"), ("ann", "likes", "00260881")]
     put(folder / "entities.txt.gz", "0\n1\n")
-    with pytest.raises(
-        DataError, match=r"train\.parquet \(row 1, column h\): unknown entity 2: it is not in .*entities"
-    ):
+    with pytest.raises(DataError, match=r"train\.parquet \(row 1, column h\): unknown entity 2: .*entities"):
         ingest(name="triples", path=str(folder))
     put(folder / "entities.txt.gz", "a\nb\n")
-    with pytest.raises(
-        DataError, match=r"\(row 1, column h\): entity 2 is not in .*: a number is a line there.* 0 to 1"
-    ):
+    with pytest.raises(DataError, match=r"\(row 1, column h\): entity 2 is not in .*: a number is a line there.* 0"):
         ingest(name="triples", path=str(folder))
 
 

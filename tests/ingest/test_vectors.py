@@ -314,9 +314,7 @@ def test_a_price_beside_numbered_columns_is_no_vector(
 @pytest.mark.parametrize("text", ["from,to,since\nAnn,Bob,2024\n", "src,dst,weight\n1,2,0.5\n", "1,2\n2,3\n"])
 def test_a_list_of_edges_is_no_vectors(ingest: Ingest, folder: Path, text: str) -> None:
     Path("x.csv").write_text(text)
-    with pytest.raises(
-        DataError, match=r"x.csv: looks like a list of edges \(.*layout graph-layout dataset=x.csv shows"
-    ):
+    with pytest.raises(DataError, match=r"x.csv: looks like a list of edges \(.*layout graph-layout dataset=x.csv"):
         ingest(name="vectors", files="x.csv")
     Path("y.csv").write_text("id,u,w,v\n1,0.5,1,2\n2,1,0,1\n")
     assert ingest(name="vectors", files="y.csv", columns=["u", "w", "v"]).manifest.node_types[0].features[0].dim == 3
