@@ -76,13 +76,9 @@ def plain_labels(figure: str, column: str | None, moment: int, horizon: int, act
         if figure == "mean" and not values:
             continue
         count = len(inside)
-        found[place] = {
-            "none": float(count == 0),
-            "any": float(count > 0),
-            "count": float(count),
-            "sum": sum(values),
-            "mean": sum(values) / max(1, len(values)),
-        }[figure]
+        total = sum(values)
+        figures = {"none": count == 0, "any": count > 0, "count": count, "sum": total, "mean": total / max(1, count)}
+        found[place] = float(figures[figure])
     return found
 
 
@@ -141,13 +137,8 @@ def test_a_single_row_of_the_far_future_does_not_pass_for_complete_data(
 
 def test_rows_that_name_entities_by_either_of_two_keys_make_them_active(ingest: Ingest, folder: Path) -> None:
     """Person 11 is named by `from` alone, person 12 by `to` alone: no order of the keys may leave one of them out."""
-    calls = {
-        "call": [0, 1, 2, 3],
-        "from": [11, 11, 11, 11],
-        "to": [12, 12, 12, 12],
-        "day": ["2022-03-15", "2022-06-15", "2022-09-15", "2022-12-15"],
-    }
-    write(folder, calls=calls)
+    days = ["2022-03-15", "2022-06-15", "2022-09-15", "2022-12-15"]
+    write(folder, calls={"call": [0, 1, 2, 3], "from": [11] * 4, "to": [12] * 4, "day": days})
     own = {"files": "calls.csv", "key": "call", "time": "day", "foreign": {"from": "people", "to": "people"}}
     store = ingest(**database(calls=own, predict={"active": {"any": "calls", "within": "30d"}}))
     entity = store.read("edges/task__of__people")["dst"].to_pylist()
@@ -279,11 +270,7 @@ def test_texts_are_hashed_words(ingest: Ingest, folder: Path, ending: str) -> No
 
 
 def test_whole_numbers_as_times(ingest: Ingest, folder: Path) -> None:
-    write(
-        folder,
-        people={"since": [0, 1, 2, 30]},
-        buys={"day": [5, 7, 12, 20, 25, 31, 35, 40]},
-    )
+    write(folder, people={"since": [0, 1, 2, 30]}, buys={"day": [5, 7, 12, 20, 25, 31, 35, 40]})
     predict = {"at": [8, 13, 18], "horizon": 5}
     store = ingest(**database(predict=predict))
     assert store.column("nodes/task", "time").tolist() == [8, 8, 8, 13, 13, 13, 18, 18, 18]

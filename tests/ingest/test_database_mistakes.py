@@ -159,9 +159,7 @@ def test_very_many_categories(ingest: Ingest, folder: Path) -> None:
     features = {f.column for one in store.manifest.node_types for f in one.features}
     assert "things.name" not in features
     section["tables"]["things"]["columns"] = {"name": "category"}
-    with pytest.raises(
-        DataError, match=r"\(column name\): has more than 10,000 different values, .*make a table of them"
-    ):
+    with pytest.raises(DataError, match=r"\(column name\): has more than 10,000 different values, .*make a table of"):
         ingest(**section)
 
 
@@ -233,9 +231,7 @@ def test_a_duckdb_file_without_duckdb(ingest: Ingest, folder: Path, monkeypatch:
         return known(name, *rest, **options)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(
-        UserError, match=r"all\.duckdb: is a DuckDB file, .* not installed: pip install duckdb, or export"
-    ):
+    with pytest.raises(UserError, match=r"all\.duckdb: is a DuckDB file, .* not installed: pip install duckdb, or"):
         ingest(**database(things={"files": "all.duckdb"}))
 
 

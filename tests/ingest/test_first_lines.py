@@ -27,12 +27,7 @@ def lines(rows: list[str], *, more: str = "", sep: str = ",") -> list[str]:
 # The file's name, its lines, whether the first one is names, what is said.
 FILES: dict[str, tuple[str, list[str], bool, str]] = {
     "numbers": ("e.csv", NUMBERS, False, "e.csv: the first line, '0,1', looks like data"),
-    "numbers, tabs": (
-        "e.tsv",
-        lines(NUMBERS[5:], sep="\t"),
-        False,
-        "looks like data, and is read as data; if it names",
-    ),
+    "numbers, tabs": ("e.tsv", lines(NUMBERS[5:], sep="\t"), False, "looks like data, and is read as data"),
     "texts that come again": ("e.csv", TEXTS, False, "'u0,sku/1', looks like data, and is read as data; if it names"),
     "a number that does not": ("e.csv", lines(TEXTS, more="0.{i}"), False, "dataset.edges.header=true"),
     "a date that does not": ("e.csv", lines(["x,y", *TEXTS], more="2020-01-01 00:00:{i}"), False, "looks like data"),

@@ -36,12 +36,6 @@ def test_node_task(ingest: Ingest, folder: Path) -> None:
     assert manifest.num_duplicate_edges == len(pairs) - len(set(pairs))
 
 
-def test_a_listed_name_takes_its_meta_data_from_ogb(ingest: Ingest, folder: Path) -> None:
-    node_folder(folder / "ogbn_arxiv", num_classes=40, num_nodes=40)
-    store = ingest(name="ogb", dataset="ogbn-arxiv", root=str(folder))
-    assert (store.manifest.ogb_name, store.manifest.num_classes) == ("ogbn-arxiv", 40)
-
-
 def test_heterogeneous(ingest: Ingest, folder: Path) -> None:
     made = mag_folder(folder / "mine")
     store = ingest(**{**OWN, "num_classes": 4}, root=str(folder))
@@ -125,25 +119,6 @@ def test_links_with_candidates_of_their_own(ingest: Ingest, folder: Path) -> Non
     negative = store.column("split/test_negative", "dst")
     assert negative.shape == (3, 4)
     assert store.column("split/test_negative", "src").tolist() == store.column("split/test", "src").tolist()
-
-
-def test_a_pickle_in_a_split_is_never_run(ingest: Ingest, folder: Path) -> None:
-    import pickle
-
-    class Evil:
-        def __reduce__(self) -> Any:
-            return (Path.touch, (folder / "executed",))
-
-    link_folder(folder / "ogbl_collab")
-    put(folder / "ogbl_collab/raw/node-feat.csv.gz", np.ones((10, 2)))
-    import torch
-
-    torch.save({"edge": Evil()}, folder / "ogbl_collab/split/time/test.pt")
-    with pytest.raises(DataError, match=r"test\.pt: holds more than NumPy arrays"):
-        ingest(name="ogb", dataset="ogbl-collab", root=str(folder))
-    assert not (folder / "executed").exists()
-    pickle.loads(pickle.dumps(Evil()))  # the same object does run where pickles are trusted
-    assert (folder / "executed").exists()
 
 
 def test_names_and_options(ingest: Ingest, folder: Path) -> None:

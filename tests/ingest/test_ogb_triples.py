@@ -12,7 +12,6 @@ import torch
 
 from configs.errors import DataError, RecipeError
 from tasks.ingest.ogb import triples
-from tasks.ingest.ogb.meta import listed_meta
 from tasks.storage.dataset_store import DatasetStore
 from tests.ingest.conftest import Ingest
 from tests.ingest.ogb_folders import BIOKG, biokg_folder, put, wikikg_folder
@@ -26,12 +25,6 @@ FIRST = dict(zip(BIOKG, (0, 3, 5), strict=True))
 def rows(store: DatasetStore, table: str) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = store.read(table).to_pydict()
     return found
-
-
-def test_what_ogb_says_of_them() -> None:
-    for name, split in (("ogbl-wikikg2", "time"), ("ogbl-biokg", "random")):
-        meta = listed_meta(name)
-        assert (meta.task, meta.task_type, meta.metric, meta.split) == ("triple", "triple", "mrr", split)
 
 
 def test_one_type(ingest: Ingest, folder: Path) -> None:

@@ -18,8 +18,9 @@ BASE = {"target": None, "at": None, "horizon": None}
 
 
 def predicting(table: str, label: Any = "paid", **options: Any) -> dict[str, Any]:
-    """The small database, predicting rows of a table."""
-    return database(predict={**BASE, "table": table, "label": label, **options})
+    """The small database, predicting rows of a table; options are of `predict`, or of a table."""
+    tables = {name: options.pop(name) for name in ("buys", "lines") if name in options}
+    return database(predict={**BASE, "table": table, "label": label, **options}, **tables)
 
 
 def test_rows_are_predicted_by_a_column_that_is_no_feature(ingest: Ingest, folder: Path) -> None:
@@ -67,14 +68,8 @@ def test_rows_of_one_moment_are_in_one_split(ingest: Ingest, folder: Path) -> No
 def test_rows_of_a_link_table_become_nodes(ingest: Ingest, folder: Path) -> None:
     """Lines have no key and two foreign keys; without a time they see everything and are dealt out by their numbers."""
     counts = 60
-    write(
-        folder,
-        lines={
-            "buy": [i % 8 for i in range(counts)],
-            "thing": ["abc"[i % 3] for i in range(counts)],
-            "number": [i % 2 for i in range(counts)],
-        },
-    )
+    rows = [(i % 8, "abc"[i % 3], i % 2) for i in range(counts)]
+    write(folder, lines=dict(zip(("buy", "thing", "number"), map(list, zip(*rows, strict=True)), strict=True)))
     section = predicting("lines", "number")
     store = ingest(**section)
     manifest = store.manifest
@@ -119,14 +114,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (predicting("things", "price", task_type="regression", horizon="3d"), r"rows of things have no time that"),
     (database(predict={"label": "age"}), r"predict needs one of `target` .*, `labels`, .*, and `label`"),
     (database(predict={"task_type": "regression"}), r"task_type is for `label`"),
-    (
-        database(predict={**BASE, "table": "lines", "label": "number"}, lines={"link": True}),
-        r"rows of lines are predicted, so they are nodes; leave link out",
-    ),
-    (
-        database(predict={**BASE, "table": "buys", "label": "paid"}, buys={"on_missing_time": "always"}),
-        r"always lets rows see what is later than they are",
-    ),
+    (predicting("lines", "number", lines={"link": True}), "rows of lines are predicted, so they are .*leave link out"),
+    (predicting("buys", buys={"on_missing_time": "always"}), "always lets rows see what is later than they are"),
 ]
 TARGETS: list[tuple[dict[str, Any], str]] = [
     ({"targets": {}}, r"targets: name at least one task"),

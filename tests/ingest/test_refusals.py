@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from configs.errors import UserError
-from configs.load import build_recipe
 from tests.ingest.conftest import Ingest
 from tests.ingest.ogb_folders import link_folder, mag_folder, molecules_folder, node_folder, papers_folder, put
 
@@ -190,9 +189,3 @@ def test_tables(ingest: Ingest, folder: Path, files: dict[str, str], change: dic
         **change,
     }
     refuse(ingest, message, **section)
-
-
-def test_unknown_task() -> None:
-    section = {"name": "tables", "task": "nodes", "edges": {"files": "e.csv"}}
-    with pytest.raises(UserError, match=r"dataset\.task: .*'node'.*'nodes'"):
-        build_recipe({"name": "x", "dataset": section, "model": {"name": "graphsage"}})

@@ -140,20 +140,6 @@ def test_options_that_name_no_file_still_count(home: Home, tmp_path: Path) -> No
         assert key(home, {**section, **change}) != key(home, section)
 
 
-def test_the_second_archive_is_not_answered_with_the_first(ingest: Ingest, tmp_path: Path) -> None:
-    section = make_npz(tmp_path / "data")
-    path = tmp_path / "data/g.npz"
-    os.utime(path, ns=(OLD, OLD))
-    first, size = ingest(**section), path.stat().st_size
-    with np.load(path) as data:
-        arrays = dict(data)
-    np.savez(path, **{**arrays, "y": arrays["y"][::-1]})
-    os.utime(path, ns=(OLD, OLD))
-    assert path.stat().st_size == size
-    np.testing.assert_array_equal(ingest(**section).column("nodes/node", "label"), arrays["y"][::-1])
-    np.testing.assert_array_equal(first.column("nodes/node", "label"), arrays["y"])
-
-
 @pytest.mark.parametrize("how", ["changed", "gone", "more"])
 def test_a_source_that_changes_while_it_is_read_is_not_kept(
     home: Home, ingest: Ingest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str

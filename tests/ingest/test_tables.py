@@ -59,11 +59,8 @@ def edges_arrays(num: int = 60, count: int = 300) -> tuple[np.ndarray, np.ndarra
 
 def write_named_edges(path: Path) -> tuple[np.ndarray, np.ndarray]:
     src, dst = edges_arrays()
-    write_text(
-        path,
-        "src,dst,w\n"
-        + "".join(f"{NAMES[a]},{NAMES[b]},{i / 2}\n" for i, (a, b) in enumerate(zip(src, dst, strict=True))),
-    )
+    rows = (f"{NAMES[a]},{NAMES[b]},{i / 2}\n" for i, (a, b) in enumerate(zip(src, dst, strict=True)))
+    write_text(path, "src,dst,w\n" + "".join(rows))
     return src, dst
 
 
@@ -79,18 +76,8 @@ def test_text_ids_features_labels(ingest: Ingest, folder: Path, ending: str) -> 
         write_text(folder / f"nodes.{ending}", sink.getvalue().to_pybytes().decode())
     src, dst = write_named_edges(folder / "edges.csv.gz")
     features = ("x", "vec") if ending == "parquet" else ("x",)
-    store = ingest(
-        name="tables",
-        nodes={
-            "files": f"nodes.{ending}",
-            "features": features,
-            "categorical": "kind",
-            "label": "label",
-            "time": "when",
-        },
-        edges={"files": "edges.csv.gz", "weight": "w"},
-        split={"by": "stratified"},
-    )
+    nodes = {"files": f"nodes.{ending}", "features": features, "categorical": "kind", "label": "label", "time": "when"}
+    store = ingest(**section(nodes=nodes, edges={"files": "edges.csv.gz", "weight": "w"}, split={"by": "stratified"}))
     manifest = store.manifest
     assert (manifest.num_nodes, manifest.num_edges, manifest.num_classes) == (60, 300, 3)
     np.testing.assert_array_equal(store.column("edges/node__to__node", "src"), src)
@@ -120,10 +107,8 @@ def test_columns_that_are_not_read_are_said(home: Home, folder: Path) -> None:
         def message(self, stage: str, text: str) -> None:
             said.append(text)
 
-    write_text(
-        folder / "n.csv",
-        "id,y," + ",".join(f"c{i}" for i in range(32)) + "".join(f"\n{i},{i % 2}" + ",5" * 32 for i in range(10)),
-    )
+    head = "id,y," + ",".join(f"c{i}" for i in range(32))
+    write_text(folder / "n.csv", head + "".join(f"\n{i},{i % 2}" + ",5" * 32 for i in range(10)))
     write_text(folder / "e.csv", "src,dst\n1,1\n")
     one: Any = SimpleNamespace(dataset=DATASETS.config(section()), version_moment=None)
     run_stage(STAGE, one, {}, home, listener=Said())
@@ -156,9 +141,8 @@ def test_sparse_numbers_in_edge_lists_only(ingest: Ingest, folder: Path) -> None
     for k in range(2):
         lines = "".join(f"{a}\t{b}\n" for a, b in pairs[k * 100 : k * 100 + 100])
         write_text(folder / f"part-{k}.txt.gz", "# from\tto\n" + lines)
-    store = ingest(
-        name="tables", task="link", edges={"files": "part-*.txt.gz", "source": "0", "target": "1"}, num_negatives=50
-    )
+    edges = {"files": "part-*.txt.gz", "source": "0", "target": "1"}
+    store = ingest(name="tables", task="link", edges=edges, num_negatives=50)
     used = np.unique(pairs)
     assert store.read("ids/node").column("original_id").to_pylist() == used.tolist()
     parts = [store.read(f"split/{name}") for name in ("train", "valid", "test")]
@@ -180,12 +164,7 @@ def test_dense_numbers_need_no_map(ingest: Ingest, folder: Path) -> None:
     write_text(folder / "e.csv", "src,dst\n" + "".join(f"{a},{b}\n" for a, b in zip(src, dst, strict=True)))
     write_text(folder / "n.csv", "id,y\n" + "".join(f"{i},{i % 2}\n" for i in range(20)))
     np.save(folder / "x.npy", np.arange(60, dtype=np.float64).reshape(20, 3))
-    store = ingest(
-        name="tables",
-        nodes={"files": "n.csv", "label": "y", "feature_file": "x.npy"},
-        edges={"files": "e.csv"},
-        task_type="binary",
-    )
+    store = ingest(**section(nodes={"files": "n.csv", "label": "y", "feature_file": "x.npy"}, task_type="binary"))
     assert "ids/node" not in store
     np.testing.assert_array_equal(store.column("nodes/node", "feat"), np.arange(60).reshape(20, 3))
     assert store.column("nodes/node", "label").tolist() == [[i % 2] for i in range(20)]
@@ -198,14 +177,8 @@ def test_count_without_files_keeps_isolated_nodes(ingest: Ingest, folder: Path) 
     write_text(folder / "e.csv", "src,dst\n0,1\n1,2\n2,3\n3,4\n4,5\n5,6\n0,6\n1,5\n0,3\n2,6\n1,6\n")
     write_text(folder / "s_valid.csv", "0,5\n")
     write_text(folder / "s_test.csv", "2,4\n3,9\n")
-    store = ingest(
-        name="tables",
-        task="link",
-        nodes={"count": 10},
-        edges={"files": "e.csv"},
-        split={"by": "files", "files": {"valid": "s_valid.csv", "test": "s_test.csv"}},
-        num_negatives=7,
-    )
+    split = {"by": "files", "files": {"valid": "s_valid.csv", "test": "s_test.csv"}}
+    store = ingest(**section(task="link", nodes={"count": 10}, split=split, num_negatives=7))
     assert store.manifest.num_nodes == 10
     assert store.manifest.splits == {"train": 11, "valid": 1, "test": 2}
     assert store.read("split/test").to_pydict() == {"src": [2, 3], "dst": [4, 9]}
@@ -214,11 +187,8 @@ def test_count_without_files_keeps_isolated_nodes(ingest: Ingest, folder: Path) 
 def test_split_by_column_files_and_time(ingest: Ingest, folder: Path) -> None:
     pq.write_table(nodes_table().set_column(4, "label", pa.array([i % 3 for i in range(60)])), folder / "nodes.parquet")
     write_named_edges(folder / "edges.csv")
-    base: dict[str, Any] = {
-        "name": "tables",
-        "nodes": {"files": "nodes.parquet", "label": "label", "time": "when"},
-        "edges": {"files": "edges.csv"},
-    }
+    nodes = {"files": "nodes.parquet", "label": "label", "time": "when"}
+    base: dict[str, Any] = {"name": "tables", "nodes": nodes, "edges": {"files": "edges.csv"}}
     by_column = ingest(**base, split={"by": "column", "column": "part"})
     assert by_column.column("split/valid", "node_id").tolist() == list(range(40, 48))
     for name, ids in (("train", NAMES[:9]), ("valid", NAMES[20:30]), ("test", NAMES[50:])):
@@ -235,32 +205,13 @@ def test_several_types_and_relations(ingest: Ingest, folder: Path) -> None:
     write_text(folder / "items.csv", "id,y\n10,a\n20,b\n30,a\n40,b\n50,a\n60,b\n")
     write_text(folder / "acts.csv", "who,what,how\nu1,10,buys\nu2,20,likes\nu3,60,buys\nu1,50,likes!\n")
     write_text(folder / "tags.csv", "item,tag\n10,x\n20,y\n20,x\n")
-    store = ingest(
-        name="tables",
-        nodes=[
-            {"type": "user", "files": "users.csv", "features": "age"},
-            {"type": "item", "files": "items.csv", "label": "y"},
-        ],
-        edges=[
-            {
-                "files": "acts.csv",
-                "source": "who",
-                "target": "what",
-                "source_type": "user",
-                "target_type": "item",
-                "relation_column": "how",
-            },
-            {
-                "files": "tags.csv",
-                "source": "item",
-                "target": "tag",
-                "source_type": "item",
-                "target_type": "tag",
-                "relation": "has",
-            },
-        ],
-        split={"by": "ratio", "train": 0.4, "valid": 0.3, "test": 0.3},
-    )
+    users = {"type": "user", "files": "users.csv", "features": "age"}
+    items = {"type": "item", "files": "items.csv", "label": "y"}
+    acts = {"files": "acts.csv", "source": "who", "target": "what", "relation_column": "how"}
+    tags = {"files": "tags.csv", "source": "item", "target": "tag", "relation": "has"}
+    acts |= {"source_type": "user", "target_type": "item"}
+    tags |= {"source_type": "item", "target_type": "tag"}
+    store = ingest(**section(nodes=[users, items], edges=[acts, tags]))
     manifest = store.manifest
     assert manifest.target_type == "item"
     assert {t.name: t.num_nodes for t in manifest.node_types} == {"user": 3, "item": 6, "tag": 2}
@@ -274,30 +225,12 @@ def test_several_types_and_relations(ingest: Ingest, folder: Path) -> None:
     assert store.read("edges/item__has__tag").to_pydict() == {"src": [0, 1, 1], "dst": [0, 1, 0]}
 
 
-def test_texts_that_look_like_numbers(ingest: Ingest, folder: Path) -> None:
-    write_text(folder / "n.csv", "id,y\n007,a\n7,b\n8,a\n9,b\n10,a\n")
-    write_text(folder / "e.csv", "src,dst\n007,7\n8,10\n")
-    store = ingest(
-        name="tables",
-        text_ids=True,
-        nodes={"files": "n.csv", "label": "y"},
-        edges={"files": "e.csv"},
-        split={"train": 0.4, "valid": 0.3, "test": 0.3},
-    )
-    assert store.read("ids/node").column("original_id").to_pylist() == ["007", "7", "8", "9", "10"]
-    assert store.read("edges/node__to__node").to_pydict() == {"src": [0, 2], "dst": [1, 4]}
-
-
 def test_labels_in_their_own_file(ingest: Ingest, folder: Path) -> None:
     write_text(folder / "e.csv", "src,dst\na,b\nb,c\nc,d\nd,e\n")
     write_text(folder / "l.tsv", "node\ty1\ty2\ne\t0\t1\na\t1\t\nb\t0\t0\nd\t1\t1\n")
-    store = ingest(
-        name="tables",
-        task_type="multilabel",
-        edges={"files": "e.csv"},
-        labels={"files": "l.tsv", "id": "node", "label": "y1,y2"},
-        split={"train": 0.5, "valid": 0.25, "test": 0.25},
-    )
+    labels_of = {"files": "l.tsv", "id": "node", "label": "y1,y2"}
+    split = {"train": 0.5, "valid": 0.25, "test": 0.25}
+    store = ingest(**section(task_type="multilabel", nodes=(), labels=labels_of, split=split))
     ids = store.read("ids/node").column("original_id").to_pylist()
     labels = dict(zip(ids, store.column("nodes/node", "label").tolist(), strict=True))
     assert labels["e"] == [0, 1]
@@ -311,11 +244,8 @@ def test_labels_in_their_own_file(ingest: Ingest, folder: Path) -> None:
 def test_same_seed_same_split_and_new_files_new_key(ingest: Ingest, folder: Path) -> None:
     pq.write_table(nodes_table(), folder / "nodes.parquet")
     write_named_edges(folder / "edges.csv")
-    base: dict[str, Any] = {
-        "name": "tables",
-        "nodes": {"files": "nodes.parquet", "label": "label"},
-        "edges": {"files": "edges.csv"},
-    }
+    nodes = {"files": "nodes.parquet", "label": "label"}
+    base: dict[str, Any] = {"name": "tables", "nodes": nodes, "edges": {"files": "edges.csv"}}
     first = ingest(**base, split={"seed": 1})
     again = ingest(**base, split={"seed": 1, "by": "ratio"})
     other = ingest(**base, split={"seed": 2})

@@ -212,11 +212,7 @@ def test_mistakes_in_matrices(ingest: Ingest, folder: Path, case: str) -> None:
 
 TABLES: dict[str, tuple[Any, dict[str, Any], str]] = {
     "word": ("a,b\n1,2\n3,x\n", {"columns": ["a", "b"]}, r"x.csv \(row 1, column b\): 'x' is not a number"),
-    "nearly": (
-        "a,b\n" + "1,2\n" * 20 + "3,x\n",
-        {},
-        r"x.csv \(row 20, column b\): 'x' is not a number; .*dataset.keep",
-    ),
+    "nearly": ("a,b\n" + "1,2\n" * 20 + "3,x\n", {}, r"row 20, column b\): 'x' is not a number; .*dataset.keep"),
     "nan": ("a,b\n1,2\n3,nan\n", {}, r"x.csv \(row 1, column b\): .*(nan is not a finite|the cell is empty)"),
     "empty-cell": ("a,b\n1,2\n3,\n", {}, r"x.csv \(row 1, column b\): the cell is empty"),
     "ragged": ("a,b\n1,2\n3\n", {}, "x.csv"),

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from configs.errors import DataError
-from tasks.apply.vector_files.reader import VectorFile
 from tasks.ingest.ogb.splits import link_split
 from tasks.ingest.raw_rows import NpyRows
 from tasks.ingest.writer import DatasetWriter
@@ -153,12 +152,6 @@ def test_zero_width_features_of_tables(ingest: Ingest, folder: Path, features: s
         )
     with pytest.raises(DataError, match=rf"{features}.*(has no columns|lists hold no values)"):
         ingest(name="tables", task="link", nodes=nodes, edges={"files": "e.csv"}, num_negatives=1)
-
-
-def test_vectors(tmp_path: Path) -> None:
-    (tmp_path / "v.npy").write_bytes(npy("(" * 5000))
-    with pytest.raises(DataError, match=r"v\.npy: is not a \.npy array"):
-        VectorFile(tmp_path / "v.npy")
 
 
 @pytest.mark.parametrize(
