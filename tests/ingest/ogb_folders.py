@@ -20,6 +20,12 @@ def put(path: Path, rows: Any) -> None:
     path.write_bytes(gzip.compress(rows.encode()))
 
 
+def put_raw(folder: Path, **files: Any) -> None:
+    """Write files of raw/, by their names without an ending."""
+    for name, rows in files.items():
+        put(folder / "raw" / f"{name}.csv.gz", rows)
+
+
 def node_folder(folder: Path, num_nodes: int = 12, num_classes: int = 3) -> dict[str, np.ndarray]:
     """Like ogbn-arxiv: features, labels, years, a split by time and a map of ids."""
     rng = np.random.default_rng(0)
@@ -29,16 +35,10 @@ def node_folder(folder: Path, num_nodes: int = 12, num_classes: int = 3) -> dict
         "label": np.arange(num_nodes) % num_classes,
         "year": 2000 + np.arange(num_nodes),
     }
-    raw = folder / "raw"
-    put(raw / "edge.csv.gz", made["edge"])
-    put(raw / "node-feat.csv.gz", made["feat"])
-    put(raw / "node-label.csv.gz", made["label"])
-    put(raw / "node_year.csv.gz", made["year"])
-    put(raw / "num-node-list.csv.gz", [num_nodes])
-    put(raw / "num-edge-list.csv.gz", [30])
-    put(
-        folder / "mapping" / "nodeidx2name.csv.gz", "node idx,name\n" + "".join(f"{i},n{i}\n" for i in range(num_nodes))
-    )
+    names = zip(("edge", "node-feat", "node-label", "node_year"), made.values(), strict=True)
+    put_raw(folder, **dict(names), **{"num-node-list": [num_nodes], "num-edge-list": [30]})
+    ids = "".join(f"{i},n{i}\n" for i in range(num_nodes))
+    put(folder / "mapping" / "nodeidx2name.csv.gz", f"node idx,name\n{ids}")
     write_split(folder / "split" / "time", num_nodes)
     return made
 
@@ -58,11 +58,8 @@ def mag_folder(folder: Path) -> dict[str, np.ndarray]:
     put(raw / "num-node-dict.csv.gz", ",".join(counts) + "\n" + ",".join(map(str, counts.values())) + "\n")
     put(raw / "triplet-type-list.csv.gz", "author,writes,paper\npaper,has,field\npaper,cites,paper\n")
     made = {}
-    for source, relation, target, m in (
-        ("author", "writes", "paper", 9),
-        ("paper", "has", "field", 10),
-        ("paper", "cites", "paper", 11),
-    ):
+    triplets = (("author", "writes", "paper", 9), ("paper", "has", "field", 10), ("paper", "cites", "paper", 11))
+    for source, relation, target, m in triplets:
         edge = np.stack([rng.integers(0, counts[source], m), rng.integers(0, counts[target], m)], 1)
         place = raw / "relations" / f"{source}___{relation}___{target}"
         put(place / "edge.csv.gz", edge)
@@ -77,10 +74,8 @@ def mag_folder(folder: Path) -> dict[str, np.ndarray]:
     split = folder / "split" / "time"
     put(split / "nodetype-has-split.csv.gz", "author,field,paper\nFalse,False,True\n")
     write_split(split / "paper", 8)
-    put(
-        folder / "mapping" / "paper_entidx2name.csv.gz",
-        "ent idx,ent name\n" + "".join(f"{i},{i * 11}\n" for i in range(8)),
-    )
+    ids = "".join(f"{i},{i * 11}\n" for i in range(8))
+    put(folder / "mapping" / "paper_entidx2name.csv.gz", f"ent idx,ent name\n{ids}")
     return made
 
 
@@ -91,28 +86,17 @@ def papers_folder(folder: Path, compressed: bool = False) -> dict[str, np.ndarra
     raw.mkdir(parents=True)
     label = np.full((10, 1), np.nan, np.float32)
     label[:8, 0] = np.arange(8) % 4
-    made = {
-        "edge": rng.integers(0, 10, (2, 25)),
-        "feat": rng.standard_normal((10, 6)).astype(np.float32),
-        "label": label,
-    }
+    edge, feat = rng.integers(0, 10, (2, 25)), rng.standard_normal((10, 6)).astype(np.float32)
     save = np.savez_compressed if compressed else np.savez
-    save(
-        raw / "data.npz",
-        edge_index=made["edge"],
-        num_nodes_list=np.array([10]),
-        num_edges_list=np.array([25]),
-        node_feat=made["feat"],
-        node_year=np.arange(10)[:, None] + 1990,
-    )
+    counts = {"num_nodes_list": np.array([10]), "num_edges_list": np.array([25])}
+    save(raw / "data.npz", edge_index=edge, node_feat=feat, node_year=np.arange(10)[:, None] + 1990, **counts)
     np.savez(raw / "node-label.npz", node_label=label)
     write_split(folder / "split" / "time", 8)
-    return made
+    return {"edge": edge, "feat": feat, "label": label}
 
 
 def molecules_folder(folder: Path, tasks: int = 2) -> dict[str, Any]:
     """Like ogbg-mol*: three graphs with codes as features and some missing labels."""
-    raw = folder / "raw"
     sizes, edges = [3, 1, 4], [2, 0, 3]
     made: dict[str, Any] = {
         "sizes": sizes,
@@ -120,12 +104,9 @@ def molecules_folder(folder: Path, tasks: int = 2) -> dict[str, Any]:
         "feat": np.array([[5, 0, 4, 5, 3, 0, 2, 0, 0]] * 8) + np.arange(8)[:, None] * [1, 0, 0, 0, 0, 0, 0, 0, 0],
         "label": np.array([[1.0, np.nan], [0.0, 1.0], [np.nan, 0.0]])[:, :tasks],
     }
-    put(raw / "edge.csv.gz", made["edge"])
-    put(raw / "node-feat.csv.gz", made["feat"])
-    put(raw / "edge-feat.csv.gz", np.array([[0, 0, 1]] * 5))
-    put(raw / "graph-label.csv.gz", made["label"])
-    put(raw / "num-node-list.csv.gz", sizes)
-    put(raw / "num-edge-list.csv.gz", edges)
+    codes = {"node-feat": made["feat"], "edge-feat": np.array([[0, 0, 1]] * 5)}
+    counts = {"num-node-list": sizes, "num-edge-list": edges}
+    put_raw(folder, edge=made["edge"], **codes, **counts, **{"graph-label": made["label"]})
     for i, split in enumerate(("train", "valid", "test")):
         put(folder / "split" / "scaffold" / f"{split}.csv.gz", [i])
     put(folder / "mapping" / "mol.csv.gz", 'y,smiles,mol_id\n1,CC,"a, b"\n0,C,c\n,CCC,d\n')
@@ -135,26 +116,20 @@ def molecules_folder(folder: Path, tasks: int = 2) -> dict[str, Any]:
 def link_folder(folder: Path, style: str = "pairs", tensors: bool = False) -> None:
     """Like ogbl-collab (`pairs`) or ogbl-citation2 (`candidates`)."""
     rng = np.random.default_rng(3)
-    raw, split = folder / "raw", folder / "split" / "time"
+    split = folder / "split" / "time"
     edge = np.stack([np.arange(9), np.arange(1, 10)], 1)
-    put(raw / "edge.csv.gz", edge)
-    put(raw / "edge_weight.csv.gz", np.arange(9) + 1)
-    put(raw / "edge_year.csv.gz", np.arange(9) + 1990)
-    put(raw / "num-node-list.csv.gz", [10])
-    put(raw / "num-edge-list.csv.gz", [9])
+    put_raw(folder, edge=edge, edge_weight=np.arange(9) + 1, edge_year=np.arange(9) + 1990)
+    put_raw(folder, **{"num-node-list": [10], "num-edge-list": [9]})
     split.mkdir(parents=True)
     wrap = torch.from_numpy if tensors else np.asarray
     for name, pairs in (
         ("train", edge),
-        ("valid", edge[:2] + np.array([[0, 1]])),
-        ("test", edge[3:6] + np.array([[0, 2]])),
+        ("valid", edge[:2] + np.array([0, 1])),
+        ("test", edge[3:6] + np.array([0, 2])),
     ):
         if style == "pairs":
-            data = {
-                "edge": wrap(pairs),
-                "weight": wrap(np.ones(len(pairs), int)),
-                "year": wrap(np.full(len(pairs), 2018)),
-            }
+            ones = np.ones(len(pairs), int)
+            data = {"edge": wrap(pairs), "weight": wrap(ones), "year": wrap(2018 * ones)}
             if name != "train":
                 data["edge_neg"] = wrap(rng.integers(0, 10, (5, 2)))
         else:

@@ -50,24 +50,15 @@ def test_an_sqlite_file_is_no_reason_to_fetch_an_extension(
 
 
 def test_nothing_of_a_file_reads_other_files_or_loads_extensions(tmp_path: Path) -> None:
-    path = write(
-        tmp_path / "t.duckdb",
-        "CREATE TABLE t AS SELECT 1 AS a",
-        "CREATE VIEW v AS SELECT * FROM read_csv('/etc/passwd')",
-    )
+    view = "CREATE VIEW v AS SELECT * FROM read_csv('/etc/passwd')"
+    path = write(tmp_path / "t.duckdb", "CREATE TABLE t AS SELECT 1 AS a", view)
     assert duckdb_tables(path) == ["t"]
     with pytest.raises(DataError, match="has no table 'v'"):
         rows(path, "v")
     from tasks.readers.duckdb_tables import open_duckdb
 
-    for statement in (
-        "SELECT * FROM v",
-        "LOAD httpfs",
-        "INSTALL httpfs",
-        "ATTACH '/tmp/other.duckdb'",
-        "SET enable_external_access = true",
-        "COPY t TO '/tmp/never.csv'",
-    ):
+    changes = ("ATTACH '/tmp/other.duckdb'", "SET enable_external_access = true", "COPY t TO '/tmp/never.csv'")
+    for statement in ("SELECT * FROM v", "LOAD httpfs", "INSTALL httpfs", *changes):
         with pytest.raises(DataError, match="cannot be read by DuckDB"), open_duckdb(path) as connection:
             connection.execute(statement).fetchall()
 

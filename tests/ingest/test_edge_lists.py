@@ -68,9 +68,8 @@ def test_comments_are_no_edges(ingest: Ingest, folder: Path, delimiter: str | No
     sep = delimiter or " "
     write_lines("e.txt", f"{{a}}{sep}{{b}}", comment, "")
     for text_ids in (False, True):
-        store = ingest(
-            **BARE, text_ids=text_ids, edges={"files": "e.txt", "source": "0", "target": "1", "delimiter": delimiter}
-        )
+        edges = {"files": "e.txt", "source": "0", "target": "1", "delimiter": delimiter}
+        store = ingest(**BARE, text_ids=text_ids, edges=edges)
         assert store.manifest.num_nodes == NUM
         assert store.manifest.num_edges == NUM
 

@@ -27,9 +27,8 @@ def test_unknown_ends_of_link_tasks(ingest: Ingest, folder: Path, by: str) -> No
     save("e.csv", pa.table({"src": src, "dst": dst, "t": np.arange(400), "part": part}))
     split = {"time": {"by": "time"}, "column": {"by": "column", "column": "part"}, "ratio": {}}[by]
     edges = {"files": "e.csv", "time": "t", "on_unknown_id": "drop"}
-    store = ingest(
-        name="tables", task="link", nodes={"count": 40}, edges=edges, split=split, directed=True, num_negatives=20
-    )
+    link = {"name": "tables", "task": "link", "nodes": {"count": 40}, "directed": True}
+    store = ingest(**link, edges=edges, split=split, num_negatives=20)
     times = {name: store.column(f"split/{name}", "time") for name in ("train", "valid", "test")}
     found = np.concatenate(list(times.values()))
     for name in times:
@@ -52,10 +51,8 @@ def test_edges_of_no_split(ingest: Ingest, folder: Path, directed: bool) -> None
     part = np.array(["train", "valid", "test", "", "", "", ""])[np.arange(len(ends)) % 7]
     save("e.csv", pa.table({"src": ends[:, 0], "dst": ends[:, 1], "part": part}))
     edges, split = {"files": "e.csv"}, {"by": "column", "column": "part"}
-    nodes = {"count": 40}  # pairs enough that are no edges
-    store = ingest(
-        name="tables", task="link", nodes=nodes, edges=edges, split=split, directed=directed, num_negatives=2000
-    )
+    link = {"name": "tables", "task": "link", "nodes": {"count": 40}}  # pairs enough that are no edges
+    store = ingest(**link, edges=edges, split=split, directed=directed, num_negatives=2000)
     there = {(int(a), int(b)) for a, b in ends} | {(int(b), int(a)) for a, b in ends}
     for name in ("valid", "test"):
         drawn = store.read(f"split/{name}_negative")
@@ -94,11 +91,8 @@ def test_ends_of_two_kinds_without_a_table_of_nodes(ingest: Ingest, folder: Path
 
 
 def multiplex_files() -> None:
-    save(
-        "e.csv",
-        pa.table({"a": ["x", "y", "z", "x"], "b": ["y", "z", "x", "z"], "layer": ["view", "buy", "view", "buy"]}),
-    )
-    pairs = {"layer": ["buy", "view", "buy", "view"], "a": ["x", "y", "z", "y"], "b": ["z", "x", "y", "y"]}
+    save("e.csv", pa.table({"a": [*"xyzx"], "b": [*"yzxz"], "layer": ["view", "buy"] * 2}))
+    pairs = {"layer": ["buy", "view"] * 2, "a": [*"xyzy"], "b": [*"zxyy"]}
     for name in ("valid", "test"):
         save(f"{name}.csv", pa.table({**pairs, "is_edge": [1, 0, 0, 1]}))
 
@@ -145,9 +139,8 @@ def test_relations_are_dealt_out_and_negatives_follow(ingest: Ingest, folder: Pa
     known = {(int(a), int(b)): str(kind) for (a, b), kind in zip(ends, layer, strict=True)}
     for name in ("train", "valid", "test"):
         rows = store.read(f"split/{name}").to_pydict()
-        assert [known[pair] for pair in zip(rows["src"], rows["dst"], strict=True)] == [
-            names[number] for number in rows["relation"]
-        ]
+        of_pairs = [known[pair] for pair in zip(rows["src"], rows["dst"], strict=True)]
+        assert of_pairs == [names[number] for number in rows["relation"]]
         if name != "train":
             tables = f"split/{name}_negative", f"split/{name}"
             negative, own = (np.bincount(store.column(table, "relation"), minlength=2) for table in tables)

@@ -150,7 +150,8 @@ def test_a_large_group_is_one_line(ingest: Ingest, folder: Path) -> None:
     assert np.flatnonzero(column[:, 1]).tolist() == [5, 7]
 
 
-PAIR_MISTAKES = [
+HUGE = "99999999999999999999999"
+MISTAKES = [
     ("1 30\n77 4\n78 4\n", "groups.txt (row 1, column 0): unknown node id 77: it is not in", "(2 such rows)"),
     ("1 30\nbob 4\n", "groups.txt (row 1, column 0): the id 'bob' is a text, those in", "text_ids=true"),
     ("1 30\n2\n", "groups.txt (row 1): ", "columns, the others have 2"),
@@ -158,14 +159,25 @@ PAIR_MISTAKES = [
     ("# nothing\n", "groups.txt: ", "empty"),
     ("1 30\n-2 4\n", "groups.txt (row 1, column 0): the id -2 is negative", ""),
 ]
+# All ids of a file are texts where one is no number: the others are not to blame.
+GROUP_MISTAKES = [
+    ("1\t2\n3\t4\t77\t78\n", "groups.txt (row 1, column 2): unknown node id 77", "on_unknown_id: drop"),
+    ("1\t2\n3\tbob\t5\n", "groups.txt (row 1, column 1): the id 'bob' is a text", ""),
+    (f"1\t2\n3\t4\n5\t{HUGE}\n", f"groups.txt (row 2, column 1): the id '{HUGE}' is a text, those", ""),
+    ("\n\n", "groups.txt", "empty"),
+]
+FORMS = [*(("pairs", *one) for one in MISTAKES), *(("groups", *one) for one in GROUP_MISTAKES)]
 
 
-@pytest.mark.parametrize(("text", "begins", "has"), PAIR_MISTAKES)
-def test_wrong_rows_are_named(ingest: Ingest, folder: Path, text: str, begins: str, has: str) -> None:
+@pytest.mark.parametrize(("form", "text", "begins", "has"), FORMS)
+def test_wrong_rows_are_named(ingest: Ingest, folder: Path, form: str, text: str, begins: str, has: str) -> None:
     write(text)
-    said = refused(ingest, **section())
+    said = refused(
+        ingest, **section() | ({"labels": {"files": "groups.txt", "form": form}} if form == "groups" else {})
+    )
     assert said.startswith(begins)
     assert has in said
+    assert HUGE not in text or "such rows" not in said
 
 
 def test_empty_cells_are_named(ingest: Ingest, folder: Path) -> None:
@@ -180,21 +192,6 @@ def test_empty_cells_are_named(ingest: Ingest, folder: Path) -> None:
     save("groups.parquet", pa.table({"id": [1, 2], "label": [0.5, 1.5]}))
     said = refused(ingest, **section({"files": "groups.parquet", "id": "id", "label": "label"}))
     assert said == "groups.parquet (column label): is double; labels are texts or whole numbers"
-
-
-GROUP_MISTAKES = [
-    ("1\t2\n3\t4\t77\t78\n", "groups.txt (row 1, column 2): unknown node id 77", "on_unknown_id: drop"),
-    ("1\t2\n3\tbob\t5\n", "groups.txt (row 1, column 1): the id 'bob' is a text", ""),
-    ("\n\n", "groups.txt", "empty"),
-]
-
-
-@pytest.mark.parametrize(("text", "begins", "has"), GROUP_MISTAKES)
-def test_wrong_ids_of_groups_are_named(ingest: Ingest, folder: Path, text: str, begins: str, has: str) -> None:
-    write(text)
-    said = refused(ingest, **section() | {"labels": {"files": "groups.txt", "form": "groups"}})
-    assert said.startswith(begins)
-    assert has in said
 
 
 @pytest.mark.parametrize("form", ["pairs", "groups"])
@@ -265,11 +262,3 @@ def test_options_that_a_form_does_not_read(labels: dict[str, Any], message: str)
 def test_other_tasks_have_one_label(task_type: str) -> None:
     with pytest.raises(ValueError, match="form: pairs gives a node any number of labels; set task_type: multilabel"):
         DATASETS.config(section(task_type=task_type))
-
-
-def test_a_number_that_does_not_fit_is_the_one_named(ingest: Ingest, folder: Path) -> None:
-    """All ids of a file are texts where one is no number: the others are not to blame."""
-    write("1\t2\n3\t4\n5\t99999999999999999999999\n")
-    said = refused(ingest, **section() | {"labels": {"files": "groups.txt", "form": "groups"}})
-    assert said.startswith("groups.txt (row 2, column 1): the id '99999999999999999999999' is a text, those")
-    assert "such rows" not in said

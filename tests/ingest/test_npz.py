@@ -33,44 +33,35 @@ def train_of(ingest: Ingest, folder: Path, train: Any, **options: Any) -> list[i
     return store.column("split/train", "node_id").tolist()  # type: ignore[no-any-return]
 
 
+FORMS: list[tuple[Any, dict[str, Any]]] = [
+    (TRAIN, {}),
+    (TRAIN[::-1], {"split_number": 7}),
+    (np.array(TRAIN, np.uint8), {}),
+    ([TRAIN], {}),
+    ([TRAIN, [0, 2, 5, 6]], {}),
+    ([[0, 2, 5, 6], TRAIN], {"split_number": 1}),
+    ([[node] for node in TRAIN], {}),
+    ([[node] for node in TRAIN], {"split_number": 7}),
+    ([[0] * 4, [1] * 4, TRAIN, [2] * 4], {"split_number": 2}),
+    (mask(TRAIN)[0], {}),
+    (mask(TRAIN), {}),
+    (mask(TRAIN).T, {}),
+    (mask([6], TRAIN), {"split_number": 1}),
+    (mask(*[[6]] * (NUM - 2), TRAIN), {"split_number": NUM - 2}),
+    (mask(*[[6]] * NUM, TRAIN), {"split_number": NUM}),
+]
+ONE_NODE = [[7], [[7]], mask([7]), mask([7]).T]
+
+
 @pytest.mark.parametrize(
-    ("train", "options"),
-    [
-        (TRAIN, {}),
-        (TRAIN[::-1], {"split_number": 7}),
-        (np.array(TRAIN, np.uint8), {}),
-        ([TRAIN], {}),
-        ([TRAIN, [0, 2, 5, 6]], {}),
-        ([[0, 2, 5, 6], TRAIN], {"split_number": 1}),
-        ([[node] for node in TRAIN], {}),
-        ([[node] for node in TRAIN], {"split_number": 7}),
-        ([[0] * 4, [1] * 4, TRAIN, [2] * 4], {"split_number": 2}),
-        (mask(TRAIN)[0], {}),
-        (mask(TRAIN), {}),
-        (mask(TRAIN).T, {}),
-        (mask([6], TRAIN), {"split_number": 1}),
-        (mask(*[[6]] * (NUM - 2), TRAIN), {"split_number": NUM - 2}),
-        (mask(*[[6]] * NUM, TRAIN), {"split_number": NUM}),
-    ],
+    ("train", "options", "nodes"), [*((*form, TRAIN) for form in FORMS), *((train, {}, [7]) for train in ONE_NODE)]
 )
-def test_forms_of_a_split(ingest: Ingest, folder: Path, train: Any, options: dict[str, Any]) -> None:
-    assert train_of(ingest, folder, np.asarray(train), **options) == TRAIN
-
-
-@pytest.mark.parametrize("train", [[7], [[7]], mask([7]), mask([7]).T])
-def test_a_split_of_one_node(ingest: Ingest, folder: Path, train: Any) -> None:
-    assert train_of(ingest, folder, np.asarray(train)) == [7]
+def test_forms_of_a_split(ingest: Ingest, folder: Path, train: Any, options: Any, nodes: list[int]) -> None:
+    assert train_of(ingest, folder, np.asarray(train), **options) == nodes
 
 
 NOTHING = np.zeros(0, int)
-
-
-@pytest.mark.parametrize(
-    "train", [NOTHING, NOTHING[:, None], NOTHING[None], NOTHING[None].repeat(3, 0), mask([]), mask([]).T]
-)
-def test_a_split_of_no_node(ingest: Ingest, folder: Path, train: Any) -> None:
-    with pytest.raises(DataError, match="the train split is empty"):
-        train_of(ingest, folder, train)
+NO_NODE = [NOTHING, NOTHING[:, None], NOTHING[None], NOTHING[None].repeat(3, 0), mask([]), mask([]).T]
 
 
 @pytest.mark.parametrize(
@@ -91,6 +82,7 @@ def test_a_split_of_no_node(ingest: Ingest, folder: Path, train: Any) -> None:
         (mask(TRAIN), {"split_number": 1}, r"has 1 splits; dataset\.split_number must be below that"),
         (np.array([[0], [9]]), {}, r"node id 9 is not in 0\.\.8"),
         (np.array([[0], [0]]), {}, r"node 0 stands in the split twice"),
+        *((train, {}, "the train split is empty") for train in NO_NODE),
     ],
 )
 def test_what_is_no_split(ingest: Ingest, folder: Path, train: Any, options: dict[str, Any], message: str) -> None:

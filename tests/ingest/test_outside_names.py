@@ -26,9 +26,8 @@ def tables(folder: Path) -> dict[str, Any]:
 
 
 def write_nodes(folder: Path, *columns: str) -> None:
-    rows = "".join(
-        f"{i},{i % 2}" + "".join(f",k{(i + at) % 3}" for at in range(len(columns))) + "\n" for i in range(NUM)
-    )
+    cells = ("".join(f",k{(i + at) % 3}" for at in range(len(columns))) for i in range(NUM))
+    rows = "".join(f"{i},{i % 2}{kinds}\n" for i, kinds in enumerate(cells))
     (folder / "n.csv").write_text(",".join(["id", "label", *columns]) + "\n" + rows)
 
 
@@ -82,17 +81,10 @@ def test_types_that_read_alike_side_by_side_are_several_tables(
     (folder / "m.csv").write_text("id\n0\n1\n2\n3\n")
     (folder / "f.csv").write_text("src,dst\n0,1\n")
     (folder / "g.csv").write_text("src,dst\n2,3\n1,2\n")
-    store = ingest(
-        **{
-            **tables,
-            "nodes": [tables["nodes"], {"files": "m.csv", "type": "a"}, {"files": "m.csv", "type": "a__b"}],
-            "edges": [
-                {"files": "f.csv", "source_type": "a", "relation": "b__c"},
-                {"files": "g.csv", "source_type": "a__b", "relation": "c"},
-            ],
-            "target_type": "node",
-        }
-    )
+    nodes = [tables["nodes"], *({"files": "m.csv", "type": kind} for kind in ("a", "a__b"))]
+    edges = [{"files": "f.csv", "source_type": "a", "relation": "b__c"}]
+    edges += [{"files": "g.csv", "source_type": "a__b", "relation": "c"}]
+    store = ingest(**{**tables, "nodes": nodes, "edges": edges, "target_type": "node"})
     read = [store.read(f"edges/{kind.name}").column("src").to_pylist() for kind in store.manifest.edge_types]
     assert read == [[0], [2, 1]]
 

@@ -51,9 +51,8 @@ def note(text: str, start: str) -> str:
 
 
 def test_the_shop_is_read_as_it_was_made(ingest: Ingest, folder: Path) -> None:
-    config: Any = DATASETS.config(
-        {"name": "synthetic_shop", "num_customers": 3000, "num_products": 200, "reviews_a_quarter": 1500}
-    )
+    sizes = {"num_customers": 3000, "num_products": 200, "reviews_a_quarter": 1500}
+    config: Any = DATASETS.config({"name": "synthetic_shop", **sizes})
     write_shop(config, folder)
     recipe, text = proposed()
     meant = shop_section(config, folder)
@@ -105,10 +104,8 @@ def test_a_clinic(ingest: Ingest, folder: Path) -> None:
     """Milliseconds since 1970, admissions of patients who are not there, decimals as keys, discharge after admission."""
     start, day = 1_600_000_000_000, 86_400_000
     patients, doctors, count = np.arange(500, 560), ["Dr-A", "Dr-B", "Dr-C"], 300
-    save(
-        "patient.parquet",
-        pa.table({"id": patients, "sex": ["f", "m"] * 30, "birth_date": days(60, "1950-01-01", 9000)}),
-    )
+    born = {"id": patients, "sex": ["f", "m"] * 30, "birth_date": days(60, "1950-01-01", 9000)}
+    save("patient.parquet", pa.table(born))
     save("doctor.parquet", pa.table({"code": doctors, "department": ["x", "x", "y"]}))
     admitted = start + np.sort(rng.integers(0, 500, count)) * day
     patient = rng.integers(500, 560, count).astype(float)
@@ -142,9 +139,8 @@ def test_a_clinic(ingest: Ingest, folder: Path) -> None:
 def test_a_forum(ingest: Ingest, folder: Path) -> None:
     """Replies to replies, two keys to one table, users that names call otherwise, a link table with a key of its own."""
     users, posts = np.arange(1, 51), np.arange(1, 401)
-    save(
-        "users.tsv", pa.table({"id": users, "registered": days(50, span=50), "karma_total": rng.integers(0, 1000, 50)})
-    )
+    karma = {"id": users, "registered": days(50, span=50), "karma_total": rng.integers(0, 1000, 50)}
+    save("users.tsv", pa.table(karma))
     parent = pa.array([None if i < 20 else int(rng.integers(1, i)) for i in range(400)], pa.int64())
     body = [f"text of {i}" for i in posts]
     author, editor = rng.integers(1, 51, 400), rng.integers(1, 51, 400)
@@ -152,11 +148,8 @@ def test_a_forum(ingest: Ingest, folder: Path) -> None:
     save("messages.tsv", pa.table({"id": np.arange(300), "sender_user": rng.integers(1, 51, 300), "receiver_user": rng.integers(1, 51, 300), "sent": days(300, "2021-04-01")}))  # fmt: skip
     recipe, text = proposed()
     section = recipe["dataset"]
-    assert section["tables"]["posts"]["foreign"] == {
-        "author_user_id": "users",
-        "editor_id": "users",
-        "parent_id": "posts",
-    }
+    foreign = {"author_user_id": "users", "editor_id": "users", "parent_id": "posts"}
+    assert section["tables"]["posts"]["foreign"] == foreign
     assert "by name it may be another table's" in note(text, "editor_id:")
     assert section["tables"]["messages"]["foreign"] == {"sender_user": "users", "receiver_user": "users"}
     assert section["tables"]["posts"]["columns"] == {"body": "ignore"}
@@ -170,17 +163,11 @@ def test_a_forum(ingest: Ingest, folder: Path) -> None:
 
 def test_a_school_without_times(folder: Path) -> None:
     """Nothing has a time that can be read, so nothing is counted: what is missing is said, and the tables are there."""
-    save(
-        "pupils.csv",
-        pa.table({"pupil_no": np.arange(30), "born": ["3.4.2010"] * 30, "class": [i // 10 for i in range(30)]}),
-    )
+    born = {"pupil_no": np.arange(30), "born": ["3.4.2010"] * 30, "class": np.arange(30) // 10}
+    save("pupils.csv", pa.table(born))
     save("classes.csv", pa.table({"class": [0, 1, 2], "room": ["a", "b", "c"]}))
-    save(
-        "marks.csv",
-        pa.table(
-            {"pupil_no": rng.integers(0, 30, 90), "class": rng.integers(0, 3, 90), "mark": rng.integers(1, 7, 90)}
-        ),
-    )
+    pupils, classes, marks = (rng.integers(*ends, 90) for ends in ((0, 30), (0, 3), (1, 7)))
+    save("marks.csv", pa.table({"pupil_no": pupils, "class": classes, "mark": marks}))
     recipe, text = proposed()
     section = recipe["dataset"]
     assert keys(section) == {"classes": "class", "pupils": "pupil_no"}

@@ -29,27 +29,15 @@ def pyg(monkeypatch: pytest.MonkeyPatch) -> Any:
 def stores() -> dict[Any, Any]:
     """Papers and authors with features of different widths, two relations, one with features, weights and times."""
     torch.manual_seed(0)
-    return {
-        "paper": {
-            "x": torch.randn(7, 3),
-            "x_cat": torch.arange(7).view(7, 1) % 2,
-            "y": torch.tensor([0, 1, 2, 0, 1, 2, -1]),
-            "time": torch.arange(7) + 2000,
-            "original_id": torch.arange(7) * 10,
-            "train_mask": torch.tensor([True] * 3 + [False] * 4),
-            "val_mask": torch.tensor([False] * 3 + [True] + [False] * 3),
-            "test_mask": torch.tensor([False] * 4 + [True] * 2 + [False]),
-        },
-        "author": {"x": torch.randn(5, 2)},
-        "venue": {"num_nodes": 2},
-        WRITES: {
-            "edge_index": torch.tensor([[0, 1, 4], [2, 3, 6]]),
-            "edge_attr": torch.randn(3, 2),
-            "edge_weight": torch.tensor([0.5, 1.0, 2.0]),
-            "edge_time": torch.tensor([5, 6, 7]),
-        },
-        CITES: {"edge_index": torch.tensor([[0, 1], [1, 2]]), "edge_attr": torch.randn(2, 1)},
-    }
+    seven, split = torch.arange(7), torch.tensor([0, 0, 0, 1, 2, 2, 3])
+    paper = {"x": torch.randn(7, 3), "x_cat": seven.view(7, 1) % 2, "y": torch.tensor([0, 1, 2, 0, 1, 2, -1])}
+    paper |= {"time": seven + 2000, "original_id": seven * 10}
+    paper |= {name: split == i for i, name in enumerate(("train_mask", "val_mask", "test_mask"))}
+    writes = {"edge_index": torch.tensor([[0, 1, 4], [2, 3, 6]]), "edge_attr": torch.randn(3, 2)}
+    writes |= {"edge_weight": torch.tensor([0.5, 1.0, 2.0]), "edge_time": torch.tensor([5, 6, 7])}
+    cites = {"edge_index": torch.tensor([[0, 1], [1, 2]]), "edge_attr": torch.randn(2, 1)}
+    nodes = {"paper": paper, "author": {"x": torch.randn(5, 2)}, "venue": {"num_nodes": 2}}
+    return {**nodes, WRITES: writes, CITES: cites}
 
 
 def save(path: Path, what: Any) -> str:
@@ -61,11 +49,8 @@ def check_store(store: Any) -> None:
     manifest = store.manifest
     assert (manifest.task, manifest.task_type, manifest.num_classes) == ("node", "multiclass", 3)
     assert [(one.name, one.num_nodes) for one in manifest.node_types] == [("paper", 7), ("author", 5), ("venue", 2)]
-    assert [[(f.column, f.dim) for f in one.features] for one in manifest.node_types] == [
-        [("paper.feat", 3), ("paper.feat_cat", 1)],
-        [("author.feat", 2)],
-        [],
-    ]
+    features = [(f.column, f.dim) for one in manifest.node_types for f in one.features]
+    assert features == [("paper.feat", 3), ("paper.feat_cat", 1), ("author.feat", 2)]
     assert [one.name for one in manifest.edge_types] == ["author__writes__paper", "paper__cites__paper"]
     assert store.column("ids/paper", "original_id").tolist() == [0, 10, 20, 30, 40, 50, 60]
     assert store.column("nodes/paper", "time").tolist() == list(range(2000, 2007))

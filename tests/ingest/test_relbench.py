@@ -62,12 +62,8 @@ def test_tables_keys_times_and_a_task(ingest: Ingest, formula: Path) -> None:
     store = ingest(name="relbench", folder=str(formula), predict="driver-dnf")
     manifest = store.manifest
     assert (manifest.dataset, manifest.task_type, manifest.metric) == ("rel", "binary", "rocauc")
-    assert {one.name: one.num_nodes for one in manifest.node_types} == {
-        "drivers": 8,
-        "races": 20,
-        "results": 80,
-        "task": 40,
-    }
+    nodes = {one.name: one.num_nodes for one in manifest.node_types}
+    assert nodes == {"drivers": 8, "races": 20, "results": 80, "task": 40}
     edges = {one.name: one.num_edges for one in manifest.edge_types}
     assert edges == {"results__driverId__drivers": 79, "results__raceId__races": 80, "task__of__drivers": 40}
     assert manifest.splits == {"train": 24, "valid": 8, "test": 8}
@@ -88,13 +84,8 @@ def test_a_regression_by_mean_absolute_error(ingest: Ingest, formula: Path) -> N
 
 
 def test_options_of_tables_and_tables_left_out(ingest: Ingest, formula: Path) -> None:
-    store = ingest(
-        name="relbench",
-        folder=str(formula),
-        predict="driver-dnf",
-        leave_out=["races"],
-        tables={"results": {"columns": {"points": "ignore"}}},
-    )
+    options = {"leave_out": ["races"], "tables": {"results": {"columns": {"points": "ignore"}}}}
+    store = ingest(name="relbench", folder=str(formula), predict="driver-dnf", **options)
     assert [one.name for one in store.manifest.edge_types] == ["results__driverId__drivers", "task__of__drivers"]
     results = next(one for one in store.manifest.node_types if one.name == "results")
     assert not [one.column for one in results.features if "points" in one.column]

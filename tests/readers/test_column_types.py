@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -69,20 +70,12 @@ def test_each_type_is_read_or_refused_by_name(name: str, tmp_path: Path) -> None
     nodes, edges = {"files": files, "id": "id", "features": ["x"], "label": "y"}, {"files": other}
     tables = [{**nodes, "features": ["x", "c"]}, {**nodes, "categorical": ["c"]}, {**nodes, "id": "c"}]
     visits, predict = {"files": other, "foreign": {"person": "people"}}, {"split": {"valid": 0.2, "test": 0.2}}
-    datasets = [{"name": "tables", "task": "node", "nodes": one, "edges": edges} for one in tables] + [
-        {
-            "name": "database",
-            "tables": {"people": {"files": files, "key": "id", "time": "at", "columns": columns}, "visits": visits},
-            "predict": {"table": "people", "label": label, **predict},
-        }
-        for columns, label in (
-            ({}, "y"),
-            ({"c": "time"}, "y"),
-            ({"c": "text"}, "y"),
-            ({"c": "category"}, "y"),
-            ({}, "c"),
-        )
+    datasets: list[dict[str, Any]] = [
+        {"name": "tables", "task": "node", "nodes": one, "edges": edges} for one in tables
     ]
+    for columns, label in (({}, "y"), ({"c": "time"}, "y"), ({"c": "text"}, "y"), ({"c": "category"}, "y"), ({}, "c")):
+        rows = {"people": {"files": files, "key": "id", "time": "at", "columns": columns}, "visits": visits}
+        datasets.append({"name": "database", "tables": rows, "predict": {"table": "people", "label": label, **predict}})
     home, refused = Home.open(str(tmp_path / "home")), []
     for dataset in datasets:
         model = {"name": "gcn" if dataset["name"] == "tables" else "heterosage"}
