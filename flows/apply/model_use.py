@@ -29,7 +29,7 @@ from tasks.apply.model.needs import check_options
 from tasks.apply.model.published import Published, model_recipe, read_published
 from tasks.apply.run import OutputRequest, write_outputs
 from tasks.calls import ParentGoneError, StageRecord, expected_key, find_stage, load_parents, load_stage
-from tasks.ingest.graph_tables.split_options import SplitConfig
+from tasks.ingest.graph_tables.configs import SplitConfig
 from tasks.markdown import plain_markdown
 from tasks.processes import ending
 from tasks.publish.expectations import Reference

@@ -22,8 +22,7 @@ from tasks.arrays import Array
 from tasks.ingest.database.configs import DatabaseConfig
 from tasks.ingest.database.features import feature_candidates
 from tasks.ingest.database.ingest import scan_tables, settled
-from tasks.ingest.database.predicted.configs import LabelTableConfig
-from tasks.ingest.database.predicted.label_configs import columns_of
+from tasks.ingest.database.predicted.configs import LabelTableConfig, columns_of
 from tasks.ingest.database.rows import TableRows
 from tasks.ingest.database.table_configs import DatabaseFilesConfig
 from tasks.ingest.tables.intake import Intake, table_files

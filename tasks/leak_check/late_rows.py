@@ -10,8 +10,7 @@ from tasks.arrays import Array
 from tasks.ingest.database.configs import DatabaseConfig
 from tasks.ingest.database.predicted.configs import LabelTableConfig
 from tasks.ingest.database.relations import row_times
-from tasks.ingest.database.rows import TableRows, look_up
-from tasks.ingest.database.times import RowTimes
+from tasks.ingest.database.rows import RowTimes, TableRows, look_up
 from tasks.ingest.tables.intake import Intake
 
 

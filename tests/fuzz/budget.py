@@ -16,14 +16,6 @@ SECONDS = float(os.environ.get("GRAPHMILL_FUZZ_SECONDS", "3600"))
 _EXAMPLES_A_ROUND = 2000
 
 
-def examine(check: Callable[[Any], str], inputs: st.SearchStrategy[Any], *, examples: int) -> Counter[str]:
-    """Give `check` that many inputs; it names what came of each one, and fails where that must not happen.
-
-    The same inputs in every run, so that a finding is there for everybody.
-    """
-    return _round(check, inputs, examples, derandomize=True)
-
-
 def examine_for(
     check: Callable[[Any], str], inputs: st.SearchStrategy[Any], *, seconds: float, examples: int = _EXAMPLES_A_ROUND
 ) -> Counter[str]:
@@ -31,13 +23,17 @@ def examine_for(
     outcomes: Counter[str] = Counter()
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        outcomes += _round(check, inputs, examples, derandomize=False)
+        outcomes += examine(check, inputs, examples=examples, derandomize=False)
     return outcomes
 
 
-def _round(
-    check: Callable[[Any], str], inputs: st.SearchStrategy[Any], examples: int, *, derandomize: bool
+def examine(
+    check: Callable[[Any], str], inputs: st.SearchStrategy[Any], *, examples: int, derandomize: bool = True
 ) -> Counter[str]:
+    """Give `check` that many inputs; it names what came of each one, and fails where that must not happen.
+
+    The same inputs in every run unless not `derandomize`, so that a finding is there for everybody.
+    """
     outcomes: Counter[str] = Counter()
 
     @settings(

@@ -22,6 +22,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -49,17 +50,20 @@ class Tally:
     inputs: Counter[str] = field(default_factory=Counter)
     findings: dict[str, str] = field(default_factory=dict)
 
-    def add(self, answer: Answer, what: str) -> None:
-        """Count an answer."""
+    def add(self, answer: Answer, what: str, keep: Callable[[str], Path]) -> str:
+        """Count an answer, and return its kind; what shows a new finding is kept under a name."""
         self.inputs[answer.kind] += 1
-        if answer.kind == "failed":
-            self.findings.setdefault(answer.error.split("(", 1)[0][:200], f"{what}: {answer.error}")
+        cause = answer.error.split("(", 1)[0][:200]
+        if answer.kind == "failed" and cause not in self.findings:
+            self.findings[cause] = f"{what}: {answer.error}"
+            print(f"{self.findings[cause]}\n  kept as {keep(f'finding-{len(self.findings)}')}", flush=True)
+        return answer.kind
 
-    def __str__(self) -> str:
-        """Say all counts, and the findings."""
+    def end(self, what: str) -> None:
+        """Say all counts, and fail where there are findings."""
         counts = ", ".join(f"{count:,} {kind}" for kind, count in sorted(self.inputs.items()))
-        lines = [f"{sum(self.inputs.values()):,} inputs: {counts}; {len(self.findings)} findings"]
-        return "\n".join([*lines, *self.findings.values()])
+        print(f"{what}: {sum(self.inputs.values()):,} inputs: {counts}; {len(self.findings)} findings", flush=True)
+        assert not self.findings, "\n".join(self.findings.values())
 
 
 class Worker:

@@ -63,14 +63,12 @@ def test_for_long(worker: Worker, tmp_path: Path, kind: str) -> None:
     tally = Tally()
 
     def check(given: tuple[Sample, bytes]) -> str:
-        before, answer = len(tally.findings), judge(worker, *given)
-        tally.add(answer, kind)
-        if len(tally.findings) > before:
-            kept = tmp_path / f"finding-{before}-{given[0].name}"
-            kept.write_bytes(given[1])
-            print(f"{[*tally.findings.values()][-1]}\n  kept as {kept}", flush=True)
-        return answer.kind
+        def keep(name: str) -> Path:
+            path = tmp_path / f"{name}-{given[0].name}"
+            path.write_bytes(given[1])
+            return path
+
+        return tally.add(judge(worker, *given), kind, keep)
 
     examine_for(check, inputs(kind), seconds=SECONDS / 2 / len(SAMPLES), examples=200)
-    print(f"{kind}: {tally}", flush=True)
-    assert not tally.findings, str(tally)
+    tally.end(kind)

@@ -106,16 +106,12 @@ def test_spoilt_data_sets_for_long(worker: Worker, tmp_path: Path, kind: str) ->
     source, tally = make(kind, worker.folder), Tally()
 
     def check(spoilt: Source) -> str:
-        before = len(tally.findings)
-        answer = ask(worker, spoilt, names_of(source, spoilt))
-        tally.add(answer, kind)
-        if len(tally.findings) > before:
-            kept = tmp_path / f"finding-{before}"
-            shutil.copytree(worker.folder, kept)
-            (kept / "ask.json").write_text(json.dumps(spoilt.arguments))
-            print(f"{[*tally.findings.values()][-1]}\n  kept as {kept}", flush=True)
-        return answer.kind
+        def keep(name: str) -> Path:
+            shutil.copytree(worker.folder, tmp_path / name)
+            (tmp_path / name / "ask.json").write_text(json.dumps(spoilt.arguments))
+            return tmp_path / name
+
+        return tally.add(ask(worker, spoilt, names_of(source, spoilt)), kind, keep)
 
     examine_for(check, spoilt_source(source), seconds=SECONDS / len(MAKERS), examples=EXAMPLES)
-    print(f"{kind}: {tally}", flush=True)
-    assert not tally.findings, str(tally)
+    tally.end(kind)

@@ -20,16 +20,12 @@ def prepare() -> None:
     from tasks.readers.numbers import read_numbers
     from tests.fuzz.tables import write_small
 
-    write_small(Path("/dev/shm") if Path("/dev/shm").is_dir() else Path("/tmp"), _read_small)
-    assert read_numbers
+    def read(path: Path) -> None:
+        for dtype in (np.int32, np.int64, np.float32, np.float64):
+            read_numbers(path, dtype)
+
+    write_small(Path("/dev/shm") if Path("/dev/shm").is_dir() else Path("/tmp"), read)
     assert IdIndex
-
-
-def _read_small(path: Path) -> None:
-    from tasks.readers.numbers import read_numbers
-
-    for dtype in (np.int32, np.int64, np.float32, np.float64):
-        read_numbers(path, dtype)
 
 
 def table(

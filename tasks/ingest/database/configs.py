@@ -12,8 +12,13 @@ from configs.base import ComponentConfig
 from configs.matching import did_you_mean
 from configs.registry import DATASETS
 from configs.values.versioned_tables import NO_VERSIONS, as_of, open_references
-from tasks.ingest.database.predicted.configs import NamedTargetConfig, PredictConfig, TargetConfig
-from tasks.ingest.database.predicted.label_configs import LabelsGiven, columns_of
+from tasks.ingest.database.predicted.configs import (
+    LabelsGiven,
+    NamedTargetConfig,
+    PredictConfig,
+    TargetConfig,
+    columns_of,
+)
 from tasks.ingest.database.predicted.link_paths import link_path
 from tasks.ingest.database.table_configs import PLAIN_NAME, DatabaseTableConfig, filled_from
 from tasks.storage.file_names import file_name, joined_name

@@ -17,10 +17,9 @@ from configs.errors import DataError
 from configs.matching import did_you_mean, listed
 from tasks.arrays import Array
 from tasks.ingest.database.moments import DAY
-from tasks.ingest.database.rows import Chunk, TableRows
+from tasks.ingest.database.rows import Chunk, RowTimes, TableRows
 from tasks.ingest.database.survey import EXPLICIT, Profile, Verdict, category_texts, judge
 from tasks.ingest.database.texts import TEXT_DIM, text_numbers
-from tasks.ingest.database.times import RowTimes
 from tasks.ingest.graph_tables.features import FeatureReader
 from tasks.ingest.ids.id_index import IdIndex, hash_ids
 from tasks.ingest.tables.batches import TableBatch

@@ -20,7 +20,7 @@ from tasks.arrays import Array, blocks
 from tasks.ingest.database.configs import DatabaseConfig
 from tasks.ingest.database.features import ChosenColumns, TableFeatures, choose_columns, feature_candidates
 from tasks.ingest.database.moments import time_text
-from tasks.ingest.database.predicted.label_configs import columns_of
+from tasks.ingest.database.predicted.configs import columns_of
 from tasks.ingest.database.predicted.label_tables import label_tasks, own_tasks, write_own_ids
 from tasks.ingest.database.predicted.links import describe_ranking, ranking_tasks, tell_ranking, write_links
 from tasks.ingest.database.predicted.splitting import DealtTasks, deal
@@ -35,8 +35,7 @@ from tasks.ingest.database.relations import (
 from tasks.ingest.database.rows import TableRows, in_order
 from tasks.ingest.database.survey import EXPLICIT, Profile
 from tasks.ingest.dataset_fields import dataset_fields
-from tasks.ingest.tables.first_lines import id_with_leading_zero, with_header_found
-from tasks.ingest.tables.intake import Intake, as_number
+from tasks.ingest.tables.intake import Intake, with_header_found
 from tasks.ingest.writer import DatasetWriter
 from tasks.stage import StageContext
 from tasks.storage.graph_facts import LINKS_RELATION, TASK_RELATION
@@ -130,9 +129,7 @@ def scan_tables(config: DatabaseConfig, context: StageContext, intake: Intake) -
     order = in_order(config.tables)
     tables = {n: TableRows(n, table, intake, text_ids=config.text_ids) for n, table in config.tables.items()}
     for table in tables.values() if not config.text_ids else ():
-        zero = id_with_leading_zero(table.config, [table.config.key]) if table.config.key else None
-        if zero is not None:
-            intake.hints.append(as_number(table.config.names, zero))
+        intake.hint_at_leading_zero(table.config, [table.config.key] if table.config.key else [])
     if config.predict.label is not None:
         tables[config.predict.table].labels = columns_of(config.predict.label)
     for done, name in enumerate(order):

@@ -26,10 +26,8 @@ class UserTables(Dataset):
 
     Config = TablesConfig
 
-    def __init__(self, config: TablesConfig) -> None:
-        super().__init__(config)
-        self.intake: Intake | None = None
-        """What was met in the tables, once they were read; also where that ended with mistakes."""
+    intake: Intake | None = None
+    """What was met in the tables, once they were read; also where that ended with mistakes."""
 
     def fingerprint(self, digests: SourceDigests) -> dict[str, Any]:
         """Names and contents of all files, in the order in which they are read, or versions of tables."""

@@ -21,8 +21,7 @@ from tasks.ingest.graph_tables.nodes import SplitColumn, scan_nodes, write_nodes
 from tasks.ingest.graph_tables.splits import node_splits
 from tasks.ingest.ids.node_set import NodeSet
 from tasks.ingest.labels import has_label, say_unlabelled
-from tasks.ingest.tables.first_lines import id_with_leading_zero, with_header_found
-from tasks.ingest.tables.intake import Intake, as_number, table_files
+from tasks.ingest.tables.intake import Intake, table_files, with_header_found
 from tasks.ingest.tables.table_configs import EdgeTableConfig, FilesConfig, NodeTableConfig
 from tasks.ingest.writer import DatasetWriter
 from tasks.stage import StageContext
@@ -65,9 +64,7 @@ def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -
     columns += [(table, [table.source, table.target]) for table in config.edges]
     columns += [(config.labels, [config.labels.id])] if config.labels and config.labels.form != "groups" else []
     for table, ids in columns if not config.text_ids else ():
-        zero = id_with_leading_zero(table, ids)
-        if zero is not None:
-            intake.hints.append(as_number(table.names, zero))
+        intake.hint_at_leading_zero(table, ids)
     for note in intake.notes:
         context.message(note)
     ingest = ingest_graphs if config.task == "graph" else _ingest_graph

@@ -12,10 +12,9 @@ import numpy as np
 from configs.errors import DataError, RecipeError
 from tasks.arrays import Array
 from tasks.edge_ends import ANY, EdgeEnds, are_never_joined, find_ends
-from tasks.ingest.graph_tables.configs import TablesConfig
+from tasks.ingest.graph_tables.configs import NEGATIVE_KINDS, TablesConfig
 from tasks.ingest.graph_tables.edges import EdgeReader
 from tasks.ingest.graph_tables.nodes import SplitColumn
-from tasks.ingest.graph_tables.split_options import NEGATIVE_KINDS
 from tasks.ingest.graph_tables.splits import id_batches
 from tasks.ingest.ids.node_set import UNKNOWN
 from tasks.ingest.splits import pair_keys, pick_splits

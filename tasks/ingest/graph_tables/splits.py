@@ -8,8 +8,7 @@ import numpy as np
 
 from configs.errors import DataError, RecipeError
 from tasks.arrays import Array
-from tasks.ingest.graph_tables.configs import TablesConfig
-from tasks.ingest.graph_tables.split_options import SplitConfig
+from tasks.ingest.graph_tables.configs import SplitConfig, TablesConfig
 from tasks.ingest.ids.node_set import NodeSet, occurred_earlier
 from tasks.ingest.labels import check_labelled, has_label
 from tasks.ingest.tables.batches import TableBatch

@@ -63,14 +63,6 @@ def _find_numbers(table, keys, count, values, out, add, secret):  # type: ignore
 
 
 @njit(cache=True, nogil=True)
-def _hash_text(data, start, end):  # type: ignore[no-untyped-def]
-    value = np.uint64(0xCBF29CE484222325)
-    for j in range(start, end):
-        value = (value ^ np.uint64(data[j])) * np.uint64(0x100000001B3)
-    return _mix(value)
-
-
-@njit(cache=True, nogil=True)
 def _hash_secretly(data, start, end, begin, factor):  # type: ignore[no-untyped-def]
     value = begin
     for j in range(start, end):
@@ -229,7 +221,10 @@ class IdIndex:
 @njit(cache=True, nogil=True)
 def _hash_texts(offsets, data, out):  # type: ignore[no-untyped-def]
     for i in range(len(out)):
-        out[i] = _hash_text(data, offsets[i], offsets[i + 1])
+        value = np.uint64(0xCBF29CE484222325)
+        for j in range(offsets[i], offsets[i + 1]):
+            value = (value ^ np.uint64(data[j])) * np.uint64(0x100000001B3)
+        out[i] = _mix(value)
 
 
 def hash_ids(ids: pa.Array) -> Array:

@@ -10,7 +10,7 @@ import contextlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -200,6 +200,24 @@ class Intake:
         if said is not None:
             self.hints.append(f"{table.names} (column {column}): {said}")
 
+    def hint_at_leading_zero(self, table: FilesConfig, ids: Iterable[str]) -> bool:
+        """Leave a hint, and return whether there is one, where columns of numbers `ids` have an id such as `007`."""
+        lines = _first_lines(table) if table.files else None
+        if lines is None:
+            return False
+        has_names = table_files(table).has_name_line
+        names = _cells(lines) if has_names else lines.schema.names
+        for column in (lines.column(names.index(name)).slice(int(has_names)) for name in ids if name in names):
+            zeros = column.filter(compute.fill_null(compute.match_substring_regex(column, _LEADING_ZERO), False))
+            if len(zeros) and compute.all(compute.match_substring_regex(column, _WHOLE)).as_py():
+                cell = str(zeros[0])
+                self.hints.append(
+                    f"{table.names}: the id {cell.strip()} is read as the number {int(cell)}, and {int(cell)} is the "
+                    "same id; dataset.text_ids=true tells them apart"
+                )
+                return True
+        return False
+
     def adjust(self, table: FilesConfig, what: str, count: int) -> None:
         """Count rows that a policy changed."""
         if count:
@@ -239,15 +257,6 @@ def similar_texts(texts: pa.Array, what: str, *, letters: bool) -> str | None:
     )
 
 
-def as_number(files: str, cell: str) -> str:
-    """Say that an id with zeros in front is read as a number."""
-    number = int(cell)
-    return (
-        f"{files}: the id {cell.strip()} is read as the number {number}, and {number} is the same id; "
-        "dataset.text_ids=true tells them apart"
-    )
-
-
 def table_files(config: FilesConfig) -> TableFiles:
     """Return the files that a section names."""
     header = config.header is not False  # auto is settled before (`first_lines`)
@@ -273,3 +282,64 @@ def with_nulls(values: pa.Array, missing: Sequence[str]) -> pa.Array:
         if compute.any(empty).as_py():
             values = compute.if_else(empty, None, values)
     return values
+
+
+_ROWS, _COLUMNS = 5000, 64
+"""How much of a table is looked at."""
+_NUMBER_OR_DATE = r"^\s*([+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?)\s*$"
+_WHOLE = r"^\s*(-?[0-9]+|0[xX][0-9a-fA-F]+)\s*$"
+_LEADING_ZERO = r"^\s*0[0-9]"
+_SHOWN = 60
+
+Table = TypeVar("Table", bound=FilesConfig)
+
+
+def _first_lines(table: FilesConfig) -> pa.RecordBatch | None:
+    """Return a table's first lines as texts, the very first included; None for Parquet and what cannot be read.
+
+    What is wrong with a file is said when it is read for good.
+    """
+    with contextlib.suppress(DataError):
+        return table_files(table).head(_ROWS, _COLUMNS)
+    return None
+
+
+def _is_data(lines: pa.RecordBatch) -> bool:
+    """Whether each cell of the first line is a number or date over some such, or stands below it again."""
+    columns = [column for column in lines.columns if column[0].as_py()]
+    numbers = [_is_number_over_numbers(column) for column in columns]
+    # Columns are called 2019, and hardly ever 0.73 or 2019-05-01.
+    if any(not column[0].as_py().strip().isdigit() for column, number in zip(columns, numbers, strict=True) if number):
+        return True
+    again = [bool(compute.any(compute.equal(column.slice(1), column[0])).as_py()) for column in columns]
+    return bool(columns) and all(number or seen for number, seen in zip(numbers, again, strict=True))
+
+
+def _is_number_over_numbers(column: pa.Array) -> bool:
+    like = compute.match_substring_regex(column, _NUMBER_OR_DATE)
+    below = like.slice(1).filter(compute.fill_null(compute.not_equal(column.slice(1), ""), False))
+    return bool(like[0].as_py()) and compute.any(below).as_py() is not False
+
+
+def with_header_found(table: Table, option: str, intake: Intake) -> Table:
+    """Return a table whose `header: auto` is settled, and leave a note where the first line is data.
+
+    `option` is its section's name. Where it is unclear, the line is taken as names, as it is in most files.
+    """
+    if table.header != "auto" or not table_files(table).has_name_line:
+        return table
+    lines = _first_lines(table)
+    if lines is None:
+        return table
+    is_data = _is_data(lines)
+    if is_data:
+        shown = ",".join(_cells(lines))[:_SHOWN]
+        intake.notes.append(
+            f"{table.names}: the first line, {shown!r}, looks like data, and is read as data; if it names the columns: "
+            f"{option}.header=true"
+        )
+    return table.model_copy(update={"header": not is_data})
+
+
+def _cells(lines: pa.RecordBatch) -> list[str]:
+    return [column[0].as_py() or "" for column in lines.columns]

@@ -154,7 +154,7 @@ TRAIN, DROPPED = 0, -1
 def find_repeated(src: Array, relation: Array, dst: Array, owner: Array, order: Array | None) -> Array:
     """Return `ONCE`, `IN_SPLIT` or `IN_EARLIER` for each triple (numbers, (n,) each), uint8 (n,).
 
-    `owner`: split of each, int8 (n,), not descending along `order`: which triple comes first, (n,); None: as they stand.
+    `owner`: split of each, int8 (n,), not descending along `order`, the order of triples, (n,); None: as they stand.
     """
     count = len(src)
     kind = np.int32 if count < 2**31 else np.int64

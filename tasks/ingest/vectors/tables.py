@@ -14,8 +14,7 @@ from configs.matching import listed
 from tasks.arrays import Array
 from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import float32, is_list, numbers
-from tasks.ingest.tables.first_lines import with_header_found
-from tasks.ingest.tables.intake import Intake, not_a_number, table_files
+from tasks.ingest.tables.intake import Intake, not_a_number, table_files, with_header_found
 from tasks.ingest.tables.table_configs import NodeTableConfig
 from tasks.ingest.vectors.beside import ID_COLUMNS
 from tasks.ingest.vectors.configs import VectorFilesConfig

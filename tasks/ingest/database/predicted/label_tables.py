@@ -18,8 +18,7 @@ from tasks.ingest.database.moments import time_text
 from tasks.ingest.database.predicted.configs import LabelTableConfig
 from tasks.ingest.database.predicted.label_values import LabelReader
 from tasks.ingest.database.predicted.targets import Tasks
-from tasks.ingest.database.rows import TableRows
-from tasks.ingest.database.times import RowTimes
+from tasks.ingest.database.rows import RowTimes, TableRows
 from tasks.ingest.ids.node_set import UNKNOWN
 from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.intake import Intake

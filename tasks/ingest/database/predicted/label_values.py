@@ -12,11 +12,12 @@ import pyarrow.compute as compute
 
 from configs.errors import DataError
 from tasks.arrays import Array
-from tasks.ingest.database.predicted.configs import LabelTableConfig, PredictConfig
-from tasks.ingest.database.predicted.label_configs import (
+from tasks.ingest.database.predicted.configs import (
     MOST_CLASSES,
+    LabelTableConfig,
     LabelType,
     NamedLabelConfig,
+    PredictConfig,
     TaskOptions,
     columns_of,
 )

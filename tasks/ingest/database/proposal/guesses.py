@@ -23,8 +23,8 @@ from tasks.ingest.database.proposal.names import (
     words,
 )
 from tasks.ingest.database.proposal.tables import ColumnFacts, TableFacts, share_of_known
+from tasks.ingest.database.rows import RowTimes
 from tasks.ingest.database.survey import Verdict, judge
-from tasks.ingest.database.times import RowTimes
 from tasks.ingest.tables.intake import Intake
 
 _MANY = 30  # different texts that are all keys of another table by no chance

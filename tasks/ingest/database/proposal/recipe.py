@@ -13,7 +13,6 @@ from tasks.ingest.database.configs import connected_tables
 from tasks.ingest.database.moments import DAY, time_text
 from tasks.ingest.database.proposal.guesses import Guess, PredictGuess, guess_tables, guess_target
 from tasks.ingest.database.proposal.tables import find_tables, read_tables, table_name
-from tasks.ingest.tables.first_lines import id_with_leading_zero
 from tasks.ingest.tables.intake import Intake
 
 _MAX_CATEGORIES = 1000
@@ -39,7 +38,7 @@ def propose_recipe(places: Sequence[str]) -> str:
     if target is not None:
         description = f"Predict which rows of {target.entity} no row of {target.target} will name"
     keyed = [guess for guess in guesses.values() if guess.key is not None]
-    zeros = any(id_with_leading_zero(guess.table.config, [str(guess.key)]) is not None for guess in keyed)
+    zeros = any(intake.hint_at_leading_zero(guess.table.config, [str(guess.key)]) for guess in keyed)
     lines = [
         f"# Proposed from {', '.join(places)}. Read it, mend what is unsure; then graphmill check, and graphmill run.",
         f"name: {_scalar(name)}",

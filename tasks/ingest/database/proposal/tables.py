@@ -19,8 +19,7 @@ from tasks.ingest.database.survey import Profile
 from tasks.ingest.database.table_configs import DatabaseTableConfig
 from tasks.ingest.ids.id_index import IdIndex
 from tasks.ingest.ids.node_set import occurred_earlier
-from tasks.ingest.tables.first_lines import with_header_found
-from tasks.ingest.tables.intake import Intake
+from tasks.ingest.tables.intake import Intake, with_header_found
 from tasks.ingest.tables.paths import has_keys
 from tasks.readers.columns import is_text
 from tasks.readers.duckdb_tables import duckdb_tables
