@@ -175,11 +175,8 @@ def test_given_pairs_within_a_side() -> None:
     for turn in (False, True):
         ends = find_ends(reader(turned(purchases()) if turn else purchases()), USERS + ITEMS + 1, directed=False)
         assert ends.within_a_side(src, dst, USERS + ITEMS + 1).tolist() == [True, False, False, False]
-    assert (
-        not find_ends(reader(np.array([(0, 1), (1, 2), (2, 0)])), 131, directed=False)
-        .within_a_side(src, dst, 131)
-        .any()
-    )
+    circle = find_ends(reader(np.array([(0, 1), (1, 2), (2, 0)])), 131, directed=False)
+    assert not circle.within_a_side(src, dst, 131).any()
 
 
 @pytest.mark.parametrize("ends", [ANY, EdgeEnds(np.array([0, 2]), ANY.targets, ANY.side)])

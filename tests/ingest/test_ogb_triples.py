@@ -67,11 +67,8 @@ def test_several_types(ingest: Ingest, folder: Path) -> None:
     edges = rows(store, "edges/disease__to__protein")
     chosen = train["relation"] == 0
     assert (edges["src"], edges["dst"]) == (train["head"][chosen].tolist(), train["tail"][chosen].tolist())
-    assert {kind.name for kind in store.manifest.edge_types} == {
-        "disease__to__protein",
-        "drug__to__drug",
-        "drug__to__protein",
-    }
+    edge_types = {kind.name for kind in store.manifest.edge_types}
+    assert edge_types == {"disease__to__protein", "drug__to__drug", "drug__to__protein"}
     assert store.manifest.num_edges == 6
     assert rows(store, "relations")["name"] == ["disease-protein", "drug-drug_x", "p"]
     assert rows(store, "ids/drug")["original_id"] == ["dr0", "dr1"]

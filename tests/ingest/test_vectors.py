@@ -27,11 +27,8 @@ NUMBERED = [f"e{i}" for i in range(8)]
 def _idx(array: np.ndarray) -> bytes:
     kinds = {"uint8": 8, "int8": 9, "int16": 0x0B, "int32": 0x0C, "float32": 0x0D, "float64": 0x0E}
     sizes = struct.pack(f">{array.ndim}I", *array.shape)
-    return (
-        bytes([0, 0, kinds[array.dtype.name], array.ndim])
-        + sizes
-        + array.astype(array.dtype.newbyteorder(">")).tobytes()
-    )
+    values = array.astype(array.dtype.newbyteorder(">")).tobytes()
+    return bytes([0, 0, kinds[array.dtype.name], array.ndim]) + sizes + values
 
 
 def _check(store: DatasetStore, expected: np.ndarray = X) -> None:

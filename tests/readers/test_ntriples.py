@@ -194,12 +194,5 @@ def test_literals_that_rdf_calls_equal_are_one(tmp_path: Path) -> None:
     written = ['"a"', f'"a"{string}', '"A"@EN', '"A"@en', '"A"@de-AT', rf'"a\"{string}"', '"a"^^<x>']
     path = tmp_path / "x.nt"
     path.write_text("".join(f"<s> <p> {term} .\n" for term in written))
-    assert [row[2] for row in read(path)] == [
-        '"a"',
-        '"a"',
-        '"A"@en',
-        '"A"@en',
-        '"A"@de-at',
-        f'"a"{string}"',
-        '"a"^^<x>',
-    ]
+    terms = ['"a"', '"a"', '"A"@en', '"A"@en', '"A"@de-at', f'"a"{string}"', '"a"^^<x>']
+    assert [row[2] for row in read(path)] == terms

@@ -58,9 +58,8 @@ def test_blocks_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end
     """Lines that straddle blocks, a last line without newline, Windows line ends, blank lines."""
     rng = np.random.default_rng(0)
     rows = rng.integers(-(10**12), 10**12, (500, 3))
-    text = "".join(
-        f"{a},{b},{c}" + ("\r\n" if i % 3 else "\n") + ("\n" if i % 50 == 0 else "") for i, (a, b, c) in enumerate(rows)
-    )
+    ends = (("\r\n" if i % 3 else "\n") + ("\n" if i % 50 == 0 else "") for i in range(500))
+    text = "".join(f"{a},{b},{c}{end}" for (a, b, c), end in zip(rows, ends, strict=True))
     data = text.rstrip("\r\n").encode()
     path = tmp_path / f"x.{ending}"
     path.write_bytes(gzip.compress(data) if ending.endswith("gz") else data)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import bz2
 import gzip
+import itertools
 import lzma
 from pathlib import Path
 from typing import Any
@@ -76,10 +77,10 @@ def test_what_is_no_table_is_called_what_it_is(tmp_path: Path, name: str, conten
     assert len(str(caught.value)) < 2000
 
 
-@pytest.mark.parametrize("header", [True, False])
-@pytest.mark.parametrize("mark", ["", "\ufeff"])
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
-@pytest.mark.parametrize("before", ["", "\n\n"])
+FORMS = itertools.product([True, False], ["", "\ufeff"], ["\n", "\r\n"], ["", "\n\n"])
+
+
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
     ("line", "words"),
     [
@@ -89,22 +90,12 @@ def test_what_is_no_table_is_called_what_it_is(tmp_path: Path, name: str, conten
     ],
 )
 def test_rows_of_csv(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    header: bool,
-    mark: str,
-    end: str,
-    before: str,
-    line: str,
-    words: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: tuple[bool, str, str, str], line: str, words: str
 ) -> None:
+    header, mark, end, before = form
     monkeypatch.setattr(csv_tables, "BLOCK_BYTES", 256)  # many blocks
-    lines = [
-        *(["a,b"] if header else []),
-        *(f"{i},{i}" + ("\n" if i % 7 == 0 else "") for i in range(300)),
-        line,
-        "1,1",
-    ]
+    rows = (f"{i},{i}" + ("\n" if i % 7 == 0 else "") for i in range(300))
+    lines = [*(["a,b"] if header else []), *rows, line, "1,1"]
     path = tmp_path / "x.csv"
     path.write_bytes((mark + before + end.join(lines) + end).encode())
     name = "a" if header else "0"
