@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from configs.errors import DataError
 from tasks.ingest.labels import usual_metric
 from tasks.storage.manifests import SPLITS, EdgeType, FeatureColumn, NodeType, TaskType
 
@@ -41,13 +42,16 @@ def dataset_fields(
     tables = writer.tables
     nodes = tuple(node_types)
     if not nodes:
-        schema = writer.schemas["nodes/node"]
+        schema = _written(writer, dataset, "nodes/node")
         feature = FeatureColumn(column="feat", kind="numeric", dim=_width(schema, "feat"))
         features = (feature,) if "feat" in schema.names else ()
         nodes = (NodeType(name="node", num_nodes=tables["nodes/node"].num_rows, features=features),)
-    edges = tuple(edge_types) or (
-        EdgeType(source="node", relation="to", target="node", num_edges=tables["edges/node__to__node"].num_rows),
-    )
+    edges = tuple(edge_types)
+    if not edges:
+        _written(writer, dataset, "edges/node__to__node")
+        edges = (
+            EdgeType(source="node", relation="to", target="node", num_edges=tables["edges/node__to__node"].num_rows),
+        )
     target = others.get("target_type", nodes[0].name)
     of_graphs = "graphs" in tables
     task = task_type if task_type in ("link", "triple", "layout") else "graph" if of_graphs else "node"
@@ -56,7 +60,7 @@ def dataset_fields(
         "task": task,
         "task_type": task_type,
         "num_classes": 2 if task_type in ("binary", "multilabel") else 0,
-        "num_tasks": _width(writer.schemas["graphs" if of_graphs else f"nodes/{target}"], "label"),
+        "num_tasks": _width(_written(writer, dataset, "graphs" if of_graphs else f"nodes/{target}"), "label"),
         "metric": metric or usual_metric(task_type),
         "directed": False,
         "node_types": nodes,
@@ -71,6 +75,12 @@ def dataset_fields(
         fields["num_self_loops"] = sum(check.num_self_loops for check in checks)
         fields["num_duplicate_edges"] = -1 if -1 in duplicates else sum(duplicates)
     return fields | others
+
+
+def _written(writer: DatasetWriter, dataset: str, table: str) -> pa.Schema:
+    if table not in writer.schemas:
+        raise DataError("was not written", path=f"data set {dataset}, table {table}")
+    return writer.schemas[table]
 
 
 def _width(schema: pa.Schema, column: str) -> int:

@@ -170,6 +170,10 @@ def to_another_type(tables: Tables, fields: dict[str, Any]) -> None:
     fields["edge_types"] = [edge(target="b")]
 
 
+def no_edges(tables: Tables, fields: dict[str, Any]) -> None:
+    del tables[EDGES], fields["edge_types"]
+
+
 EDGES, NODES, IDS = "edges/node__to__node", "nodes/node", np.arange(9, dtype=np.int32)
 FLOATS = np.zeros((9, 1), np.float32)
 WRONG: dict[str, tuple[str, Change, str]] = {
@@ -179,6 +183,8 @@ WRONG: dict[str, tuple[str, Change, str]] = {
     "num_edges": ("multiclass", say(edge_types=[edge(8)]), "node__to__node: has 9 rows, and num_edges says 8"),
     "num_nodes": ("multiclass", say(node_types=[node(num_nodes=7)]), "nodes/node: has 9 rows, and num_nodes says 7"),
     "no table": ("multiclass", say(node_types=[node(), node("b")]), "nodes/b: was not written, and num_nodes says 9"),
+    "no edges": ("multiclass", no_edges, "edges/node__to__node: was not written"),
+    "no nodes": ("multiclass", say(target_type="b"), "nodes/b: was not written"),
     "no type": ("multiclass", to_another_type, "__b (column dst): is of the node type 'b', which node_types do not"),
     "node_id": ("multiclass", put(NODES, "node_id", np.arange(9) + 1), "nodes/node (column node_id): holds the id 9"),
     "dim": ("multiclass", say(node_types=[node(dim=3)]), "(column feat): has 2 values a row, and its dim says 3"),
