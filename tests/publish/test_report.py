@@ -182,7 +182,7 @@ def gate(**changed: Any) -> GateRecord:
         promoted=True,
         reason=NASTY,
         metric="valid/accuracy",
-        controls={"majority": 0.125},
+        controls={"features": 0.125},
         data=NASTY,
         against="2",
         challenger=0.5,
@@ -219,7 +219,7 @@ def test_the_page_is_whole_loads_nothing_and_escapes_everything(tmp_path: Path) 
         "Champion and challenger",
         "version 2, valid/accuracy0.3750",
         "rows of both1,234",
-        "control majority0.1250",
+        "control features only0.1250",
         "nodes150, +50.0 % (was 100)",
         "stability index 0.300 (another population), 20.0 % would have to move, mean 1 -> 2",
     ):

@@ -207,8 +207,12 @@ def check_options(recipe: Recipe, trained: Recipe) -> None:
 
 def check_tables(needs: DataNeeds, data: DatasetManifest) -> None:
     """Compare node types, relations and feature columns, as far as the model reads them. Raises DataError."""
-    _same(data, "task", [needs.task], [data.task])
-    _same(data, "target type", [needs.target_type], [data.target_type])
+    if data.task != needs.task:
+        raise DataError(
+            f"{data.dataset} is data of the task {data.task}, and the model was trained for the task {needs.task}: give "
+            f"data of the task {needs.task}, or a model of the task {data.task}"
+        )
+    _same(data, "predicted type", [needs.target_type], [data.target_type])
     _same(data, "node types", *([t.name for t in types] for types in (needs.node_types, data.node_types)))
     if data.num_relations and needs.reads_relations:  # pairs are asked about by the numbers of relations
         _same(data, "relations", *([t.name for t in types] for types in (needs.edge_types, data.edge_types)))
@@ -230,7 +234,7 @@ def _same_columns(
 def _same(data: DatasetManifest, what: str, trained: Iterable[str], here: Iterable[str]) -> None:
     before, now = (", ".join(names) or "none" for names in (trained, here))
     if before != now:
-        raise DataError(f"{data.dataset}: {what}: the model was trained on {before}, this has {now}")
+        raise DataError(f"{data.dataset} has the {what} {now}, and the model was trained on {before}")
 
 
 def _described(feature: FeatureColumn) -> str:

@@ -169,4 +169,5 @@ def model_recipe(folder: Path, values: dict[str, Any] | None = None, overrides: 
     # A user's own model: its file may be gone from its place.
     model = stored_options(MODELS, values["model"], folder / OWN_MODEL, f"{place}: model")
     # Tracking does not matter here.
-    return build_recipe({**values, "model": model, "tracking": {}}, overrides, source=str(place))
+    source = f"the model's recipe with {' '.join(overrides)}" if overrides else str(place)
+    return build_recipe({**values, "model": model, "tracking": {}}, overrides, source=source)
