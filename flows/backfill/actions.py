@@ -145,7 +145,7 @@ def create(client: Any, home: Home, backfill: Backfill, *, pause_schedule: bool)
 
 
 def _mlflow_parent(home: Home, backfill: Backfill, planned: list[Planned]) -> str:
-    from tasks.publish.tracking.run_states import open_parent
+    from tasks.publish.tracking.mlflow_store import open_parent
 
     if not planned:
         return ""
@@ -173,7 +173,7 @@ def settle_tracking(client: Any, home: Home, backfill: Backfill) -> None:
     state = tracked_state(backfill, store.runs_of(client, backfill).values())
     if state == backfill.mlflow_state:
         return
-    from tasks.publish.tracking.run_states import set_state
+    from tasks.publish.tracking.mlflow_store import set_state
 
     try:
         set_state(home, backfill.mlflow_run_id, state)

@@ -44,7 +44,7 @@ def end_tracking(listener: RunListener, home: Home, status: RunStatus) -> None:
     if listener.tracker is not None:
         close_tracking(listener, status)
     elif listener.tracked_run:
-        from tasks.publish.tracking.run_states import set_state
+        from tasks.publish.tracking.mlflow_store import set_state
 
         with contextlib.suppress(Exception):  # the error that is under way matters more, or the run is done
             set_state(home, listener.tracked_run, status)
@@ -74,7 +74,7 @@ def end_killed_tracking(home: Home, record: RunRecord) -> None:
     """End the MLflow run of a dead flow run; only one that came to its training has one."""
     if not {"partition", "train"} & set(record.stages):
         return
-    from tasks.publish.tracking.run_states import bury as bury_tracked
+    from tasks.publish.tracking.mlflow_store import bury as bury_tracked
 
     with contextlib.suppress(Exception):  # a store that is away: the next look at the run says what it is
         bury_tracked(home, str(record.config["tracking"]["experiment"]), record.id)

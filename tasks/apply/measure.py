@@ -15,12 +15,10 @@ import numpy as np
 
 from configs.errors import DataError, IntegrityError, OtherGraphError, UserError
 from configs.metric_names import EVEN_METRICS, metric_of
-from tasks.apply.model.fit import check_facts, refuse_node_embeddings
-from tasks.apply.model.needs import label_order
+from tasks.apply.model.needs import check_facts, label_order, refuse_node_embeddings
 from tasks.apply.model.row_ids import find_rows
 from tasks.controls.suite import fitted_controls
-from tasks.evaluate.intervals import draw
-from tasks.evaluate.measuring import Measuring
+from tasks.evaluate.intervals import Measuring, draw
 from tasks.evaluators.prediction import Prediction
 from tasks.inference.opened import Opened, ScoringJob, open_model
 from tasks.kinds.base import MEASURED, TaskRows

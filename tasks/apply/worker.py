@@ -20,7 +20,7 @@ from configs.matching import did_you_mean
 from tasks.apply.completion.names import EntityNames
 from tasks.apply.given import check_known, ids_are_texts, naming, read_ids, read_rows
 from tasks.apply.job import ServeJob
-from tasks.apply.model.fit import check_facts, refuse_node_embeddings
+from tasks.apply.model.needs import check_facts, refuse_node_embeddings
 from tasks.apply.model.row_ids import find_rows as find_learnt_rows
 from tasks.apply.vector_files.formats import COMPLETION_ENDINGS, ENDINGS
 from tasks.apply.vector_files.writers import MatrixVectors, open_vectors
@@ -68,7 +68,7 @@ class Serving:
         with evaluating(self.model):
             if self.job.keep is None:
                 return self._write()
-            from tasks.inference.keeping import keep_outputs
+            from tasks.inference.kept_rows import keep_outputs
 
             kept = self.predictor.kept = keep_outputs(self.model, self.opened, self.job.keep, self.job.work)
             return {**self._write(), "kept": asdict(kept.told)}

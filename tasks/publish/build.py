@@ -19,8 +19,7 @@ from tasks.apply.model.row_ids import write_row_ids
 from tasks.processes import ending
 from tasks.processes.run_context import current_run
 from tasks.publish import profile, snapshots
-from tasks.publish.champion.comparison import Challenge
-from tasks.publish.champion.judge import Judge, candidate
+from tasks.publish.champion.comparison import Challenge, Judge, candidate
 from tasks.publish.champion.trained import write_trained
 from tasks.publish.gate.rules import Candidate, Decision, controls_named
 from tasks.publish.map.of_run import write_maps
@@ -30,7 +29,7 @@ from tasks.publish.run_log import describe, log_finals, log_run
 from tasks.publish.tracking.mlflow_store import RunStatus, Tracker
 from tasks.publish.tracking.model_registry import ModelRegistry
 from tasks.publish.tracking.records import flatten, metric_key
-from tasks.publish.tracking.version_tags import gate_tags
+from tasks.publish.tracking.registered import gate_tags
 from tasks.publish.vectors import vector_notes, vector_tags
 from tasks.stage import Parent, StageContext
 from tasks.storage.dataset_store import DatasetStore

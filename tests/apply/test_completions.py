@@ -18,7 +18,7 @@ from models.knowledge.base import KnowledgeModel, made_queries
 from tasks.apply.completion import answers as completing
 from tasks.apply.completion.answers import ASKED, Completer
 from tasks.apply.completion.asked import CompletionRequest
-from tasks.apply.completion.queries import read_queries
+from tasks.apply.completion.names import read_queries
 from tasks.apply.model.files import write_model
 from tasks.apply.vector_files.formats import ENDINGS
 from tasks.apply.vector_files.neighbors import nearest

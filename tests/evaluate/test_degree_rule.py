@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.controls.pairs.degree_rule import DegreeRule
+from tasks.controls.pairs.links import DegreeRule
 from tasks.storage.graph_store import ArrayWriter, GraphStore
 from tests.support import finish
 

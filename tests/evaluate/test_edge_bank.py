@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tasks.controls.pairs.edge_bank import EdgeBank
+from tasks.controls.pairs.links import EdgeBank
 
 
 @pytest.mark.parametrize("directed", [True, False])

@@ -15,7 +15,7 @@ from configs.errors import DataError, RecipeError, UserError
 from configs.load import build_recipe
 from configs.schema import STAGES, EvaluateConfig
 from tasks.calls import load_stage
-from tasks.evaluate.measuring import Measuring
+from tasks.evaluate.intervals import Measuring
 from tasks.evaluators.evaluators import Prediction
 from tasks.evaluators.several import make_evaluator
 from tasks.kinds.measurable import check_graph, representatives

@@ -190,7 +190,7 @@ def proposal() -> Any:
 def given() -> Any:
     """Read each file as ids, pairs, rows and queries; raise a refusal that does not name it."""
     from configs.errors import UserError
-    from tasks.apply.completion.queries import read_queries
+    from tasks.apply.completion.names import read_queries
     from tasks.apply.given import read_ids, read_rows
 
     results: list[str] = []

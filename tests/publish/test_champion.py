@@ -12,9 +12,8 @@ from tasks.apply.run import OutputRequest, write_outputs
 from tasks.publish import profile
 from tasks.publish.champion import comparison
 from tasks.publish.tracking.model_registry import ModelRegistry
-from tasks.publish.tracking.registered import find_version
+from tasks.publish.tracking.registered import ModelVersion, find_version
 from tasks.publish.tracking.registry import open_tracker
-from tasks.publish.tracking.version_tags import ModelVersion
 from tasks.storage.home import Home
 from tasks.storage.outcomes import PublishManifest
 from tests.publish.line import Line, customers, in_this_process, write_customers

@@ -18,7 +18,7 @@ from tasks.publish.gate.rules import (
     decide,
     higher_is_better,
 )
-from tasks.publish.tracking.version_tags import ModelVersion, gate_tags
+from tasks.publish.tracking.registered import ModelVersion, gate_tags
 
 OLD = Candidate("1", "valid/accuracy", 0.9, True)
 

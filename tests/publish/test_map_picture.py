@@ -14,8 +14,8 @@ import pytest
 
 from tasks.publish.map import picture
 from tasks.publish.map.colors import CATEGORIES, NUMBERS, OTHER, of_numbers, rgb
+from tasks.publish.map.columns import MapPoints
 from tasks.publish.map.picture import diameter_of, draw_map
-from tasks.publish.map.points import MapPoints
 from tests.publish.test_map import HOSTILE
 
 MISSING_LETTERS = "図 $x^2$ \x00 \\frac{"

@@ -10,8 +10,7 @@ from pathlib import Path
 from flows.commands.installation.clean import clean_home
 from tasks.publish.gate.rules import Decision
 from tasks.publish.tracking.mlflow_store import Tracker
-from tasks.publish.tracking.model_registry import ModelRegistry
-from tasks.publish.tracking.old_versions import remove_old_versions
+from tasks.publish.tracking.model_registry import ModelRegistry, remove_old_versions
 from tasks.publish.tracking.registered import model_versions
 from tasks.publish.tracking.registry import open_registry
 from tasks.storage.home import Home

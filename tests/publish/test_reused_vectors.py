@@ -21,7 +21,7 @@ from configs.schema import Recipe
 from flows.commands.installation.clean import needed_artifacts
 from flows.records.run_record import new_record
 from tasks.apply.model.published import Published, read_published
-from tasks.apply.prepare import prepare_for
+from tasks.apply.run import prepare_for
 from tasks.publish.tracking.mlflow_store import Tracker
 from tasks.publish.tracking.model_registry import ModelRegistry
 from tasks.publish.tracking.registered import fetch_model, find_version

@@ -19,9 +19,8 @@ from tasks.publish.tracking import mlflow_registry as tracking
 from tasks.publish.tracking.live import LiveTracker, system_sampler
 from tasks.publish.tracking.mlflow_store import Tracker
 from tasks.publish.tracking.model_registry import ModelRegistry
-from tasks.publish.tracking.registered import find_version
+from tasks.publish.tracking.registered import find_version, gate_tags
 from tasks.publish.tracking.store_uris import how_to_open, public_uri
-from tasks.publish.tracking.version_tags import gate_tags
 from tasks.storage.home import Home
 from tests.ports import free_port
 

@@ -14,7 +14,7 @@ from configs.load import build_recipe
 from configs.registry import MODELS as MODEL_CLASSES
 from configs.schema import Recipe
 from flows.commands.recipes.data_check import check_data
-from tasks.apply.model.fit import check_facts
+from tasks.apply.model.needs import check_facts
 from tasks.components.stage import STAGE as COMPONENTS
 from tasks.evaluators.metrics import average_precision
 from tasks.inference.predictor import Predictor

@@ -8,7 +8,7 @@ import pytest
 
 from configs.load import build_recipe
 from tasks.components.stage import STAGE as COMPONENTS
-from tasks.controls.pairs.degree_rule import DegreeRule
+from tasks.controls.pairs.links import DegreeRule
 from tasks.evaluators.metrics import rocauc_of_pairs
 from tasks.inference.predictor import Predictor
 from tasks.ingest.stage import STAGE as INGEST

@@ -16,8 +16,8 @@ from configs.load import build_recipe
 from configs.registry import EVALUATORS
 from models.losses import LOSSES, loss_of_several
 from tasks.controls.features import ControlledGraph
-from tasks.controls.several import SeveralControls
-from tasks.evaluate.measuring import Measuring
+from tasks.controls.labels import SeveralControls
+from tasks.evaluate.intervals import Measuring
 from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.several import make_evaluator
 from tasks.inference.predictor import Predictor, evaluating
@@ -158,7 +158,7 @@ def test_the_constant_of_an_absolute_error_is_the_median(tmp_path: Path, monkeyp
     heads = (*HEADS[:2], HEADS[2].model_copy(update={"metric": "mae"}))
     store = GraphStore(parent.folder, parent.manifest.model_copy(update={"heads": heads}))
     monkeypatch.setattr("tasks.controls.labels.moment_controls", lambda *_: {})
-    monkeypatch.setattr("tasks.controls.several.EntityRows", lambda *_: None)
+    monkeypatch.setattr("tasks.controls.labels.EntityRows", lambda *_: None)
     nothing: Any = None
     dataset = SimpleNamespace(manifest=SimpleNamespace(tables={}))
     controls = SeveralControls(ControlledGraph(store, dataset, nothing, nothing, tmp_path))  # type: ignore[arg-type]

@@ -15,8 +15,7 @@ from configs.load import build_recipe, stored_options
 from configs.registry import MODELS
 from configs.schema import Recipe
 from tasks.apply.model.files import FILES, MARKS, MODEL, WEIGHTS, read_tensors, tensor_shapes, write_tensors
-from tasks.apply.model.fit import refuse_rows
-from tasks.apply.model.needs import DataNeeds, adapted_recipe
+from tasks.apply.model.needs import DataNeeds, adapted_recipe, refuse_rows
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.file_names import beside
 from tasks.storage.stored import of_kind, read_json

@@ -16,10 +16,9 @@ from tasks.arrays import Array
 from tasks.kinds.points.columns import OF_EDGES
 from tasks.kinds.points.points_file import AXES, IDS
 from tasks.publish.map.colors import CATEGORIES
-from tasks.publish.map.columns import MAX_CATEGORIES, read_column
+from tasks.publish.map.columns import MAX_CATEGORIES, MapPoints, read_column
 from tasks.publish.map.page import write_map
 from tasks.publish.map.picture import draw_map
-from tasks.publish.map.points import MapPoints
 from tasks.stage import Parent
 from tasks.storage.graph_store import GraphStore
 

@@ -9,8 +9,16 @@ from typing import Any
 import numpy as np
 
 from tasks.publish.map.colors import CATEGORIES, INK, NUMBERS, OTHER, PAPER
-from tasks.publish.map.columns import pack_column, packed, packed_ids, packed_text, quantized
-from tasks.publish.map.points import MapPoints, check_folder, check_points
+from tasks.publish.map.columns import (
+    MapPoints,
+    check_folder,
+    check_points,
+    pack_column,
+    packed,
+    packed_ids,
+    packed_text,
+    quantized,
+)
 from tasks.storage.artifacts import write_atomic
 
 __all__ = ["MapPoints", "render", "write_map"]
