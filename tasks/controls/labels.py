@@ -10,14 +10,7 @@ import numpy as np
 from tasks.arrays import Array
 from tasks.controls import linear
 from tasks.controls.entities import EntityRows
-from tasks.controls.features import (
-    ControlledGraph,
-    OwnFeatures,
-    labelled,
-    own_columns,
-    read_rows,
-    training_sample,
-)
+from tasks.controls.features import ControlledGraph, OwnFeatures, labelled, own_columns, read_rows, training_sample
 from tasks.controls.moments import held_rows, moment_controls, past_controls
 from tasks.controls.suite import Controls, FittedControl, Measure, Measured
 from tasks.evaluators import metrics
@@ -137,10 +130,7 @@ class LabelControls(Controls):
 
 
 def _constant_scores(manifest: GraphManifest, labels: Array, rows: Array, num_scores: int) -> dict[str, Array]:
-    """Return by metric the best scores that are the same for every row, float32 (C,); `_ANY_METRIC`: of all others.
-
-    The absolute error is least at the median. Where positives are few, their F1 is 0 unless all are called so.
-    """
+    """Return by metric the best scores that are the same for every row, float32 (C,); `_ANY_METRIC`: of all others."""
     label = np.asarray(labels[rows])
     if manifest.label_type.is_number:
         known = [column[~np.isnan(column)] for column in label.T]

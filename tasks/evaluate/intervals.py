@@ -94,12 +94,9 @@ class SureMetrics:
     def __init__(
         self, measure: Callable[[Prediction], dict[str, float]], judges: Sequence[Evaluator], prediction: Prediction
     ) -> None:
-        """Measure the model; a further metric that its rows do not define has no interval. Raises what `measure` does.
+        """Measure the model's `prediction`; a further metric that its rows do not define has no interval.
 
-        Args:
-            measure: gives all metrics.
-            judges: give one each; the first one judges the model.
-            prediction: the model's.
+        `measure` gives all metrics, and raises; `judges` give one each, of which the first judges the model.
         """
         self._measure, self.values = measure, measure(prediction)
         self._judges = {judge.metric: judge for judge in judges if judge.metric in self.values}

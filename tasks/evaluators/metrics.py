@@ -212,16 +212,10 @@ def _mean(values: Iterable[Any]) -> float:
 
 
 def ranks(positive: Floats, negative: Floats) -> Floats:
-    """Rank of each positive score among its negatives, from 1.
+    """Rank of each positive score (n,) among its negatives, from 1: whole or half numbers (n,).
 
-    Ties: the mean of the optimistic rank (first of its equals) and the pessimistic one (last), as OGB's MRR does. So a
-    model that scores everything alike gets the middle rank, not the first.
-
-    Args:
-        positive: (n,).
-        negative: (m,): one pool for all; or (n, K): row i belongs to positive i.
-
-    Returns: (n,), whole or half numbers.
+    `negative`: (m,), one pool for all; or (n, K), row i of positive i. Ties have the mean of the first and the last of
+    their equals, as in OGB's MRR: a model that scores everything alike gets the middle rank.
     """
     if negative.ndim == 1:
         ordered = np.sort(negative)

@@ -20,12 +20,7 @@ from tasks.evaluators.evaluators import Evaluator
 from tasks.evaluators.prediction import Prediction
 from tasks.storage.manifests import GraphManifest
 
-_FOLDERS = {
-    "node": "nodeproppred",
-    "link": "linkproppred",
-    "triple": "linkproppred",
-    "graph": "graphproppred",
-}
+_FOLDERS = {"node": "nodeproppred", "link": "linkproppred", "triple": "linkproppred", "graph": "graphproppred"}
 
 
 @cache

@@ -58,15 +58,11 @@ class RankedRows:
 
 
 def places_of(scores: Array, indptr: Array, positives: Array) -> RankedRows:
-    """Rank what is right among all candidates of its row.
+    """Rank what is right among all candidates of its row, by scores float32 (n, C); -inf: no candidate.
 
-    The k-th best of a row's n right ones has the place of its score among the candidates that are not right (in the
-    middle of those of equal score), and k - 1 more.
-
-    Args:
-        scores: float32 (n, C); -inf: no candidate.
-        indptr: int64 (n + 1,): of row i, positives indptr[i] to indptr[i + 1].
-        positives: int64 (m,): columns of what is right, one at least a row, each once.
+    The k-th best of a row's right ones has the place of its score among the candidates that are not right (in the
+    middle of those of equal score), and k - 1 more. `indptr`, int64 (n + 1,): of row i, positives indptr[i] to indptr[i
+    + 1]; `positives`, int64 (m,): columns of what is right, one at least a row, each once.
     """
     counts = np.diff(indptr).astype(np.int64)
     width = int(min(MOST_PLACES, counts.max(initial=1)))

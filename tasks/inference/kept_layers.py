@@ -176,10 +176,7 @@ class KeptLayers(RowStable):
         return chunks + [draw.choice(nodes, count, replace=False) for count in counts if count]
 
     def _audit(self, after: Array, chunks: list[Array], compute: Compute) -> None:
-        """Compute chunks once more, of large ones the beginning.
-
-        Raises AuditError where a row differs in a pass that takes rows over; a full one goes on with a warning.
-        """
+        """Compute chunks (of large ones the beginning) again; AuditError where rows were taken over and one differs."""
         most = min(max(int(self.indptr[-1]) // _AUDITED_SHARE, _LEAST_AUDITED), _MOST_AUDITED)
         for chunk in chunks:
             work = (self.indptr[chunk + 1] - self.indptr[chunk] + 1).cumsum()

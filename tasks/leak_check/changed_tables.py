@@ -84,12 +84,7 @@ class _ChangedTable:
     """One table, as it is written."""
 
     def __init__(
-        self,
-        config: DatabaseConfig,
-        table: TableRows,
-        late: LateRows,
-        with_label: Array,
-        random: np.random.Generator,
+        self, config: DatabaseConfig, table: TableRows, late: LateRows, with_label: Array, random: np.random.Generator
     ) -> None:
         """`with_label`: rows whose labels change places, bool (n,), of a table that is predicted by its own columns."""
         own = table.config

@@ -127,10 +127,7 @@ class _CheckedRecipe:
         self.inputs = SeedInputs(recipe, self._options, store)
 
     def changed(self, moment: int, nodes: Array, folder: Path) -> tuple[SeedInputs, DatabaseConfig]:
-        """Return the same with other data from a moment on, and its tables.
-
-        `nodes` are the seeds, and `folder` is there for the data.
-        """
+        """Return the same with other data, in `folder`, from a moment on, and its tables; `nodes` are the seeds."""
         recipe, home = self._recipe, Home.open(folder / "home")
         since = time_text(moment, self._data.manifest.time_unit)
         listener = Listener() if self._listener is None else self._listener
@@ -198,10 +195,7 @@ def _prepare(recipe: Recipe, data: Parent, home: Home, listener: Listener | None
 
 
 def _seeds(store: GraphStore, moment: int, count: int) -> Array:
-    """Return seeds of a moment and, as many, of earlier ones, int64 (n,): always the same.
-
-    Of the very moment it is at most every other row, for the rest changes; the newest before it take the places left.
-    """
+    """Return seeds of a moment (every other row, for the rest changes) and, as many, of earlier ones, int64 (n,)."""
     random = np.random.default_rng(0)
     every = np.concatenate([np.asarray(store[f"{split}_idx"], np.int64) for split in ("train", *_SPLITS)])
     time = np.asarray(store["node_time"][every])

@@ -156,10 +156,7 @@ def _load(home: Home, stage: str, key: str, kind: type[M]) -> M | None:
 
 
 def provide_vectors(
-    recipe: Recipe,
-    home: Home,
-    listener: Listener | None = None,
-    map_shards: MapShards = map_in_process,
+    recipe: Recipe, home: Home, listener: Listener | None = None, map_shards: MapShards = map_in_process
 ) -> list[StageOutcome[VectorsManifest]]:
     """Make the vectors that a recipe's features are taken from, as far as the home lacks them.
 

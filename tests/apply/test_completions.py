@@ -300,10 +300,7 @@ def test_names_that_are_no_texts(tmp_path: Path, cells: pa.Array) -> None:
         ("head,relation\n", "has no rows"),
         ("head,relation\nd3,next\nd4,nexst\n", r"\(row 1, column relation\): 'nexst' is no relation"),
         ("relation,tail\nnext,d3\nnext,q\n", r"\(row 1, column tail\): 'q' is no entity"),
-        (
-            "relation,tail\nnext,q\nnext,d3\nnext,p\nnext,q\n",
-            r"\(row 0, .*'q' is no entity.*; not there either: p$",
-        ),
+        ("relation,tail\nnext,q\nnext,d3\nnext,p\nnext,q\n", r"\(row 0, .*'q' is no entity.*; not there either: p$"),
         ("head,relation\nd3,a\nd3,b\nd3,c\n", r"\(row 0, .*'a' is no relation.*; not there either: b, c$"),
         ("head,relation,type\nd3,next,\nd3,next,genes\n", r"\(row 1, column type\): 'genes' is no entity type.*'gene'"),
         ("head,tail,type\nd3,g4,gene\n", r"\(row 0, column type\): has a type, and a relation is asked for"),

@@ -228,8 +228,7 @@ def test_a_version_s_source_is_no_path(registry: ModelRegistry, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    "place",
-    ["file://{}", "{}", "FILE:{}", "file://localhost{}", "file://{artifacts}/%2e%2e/%2e%2e/%2e%2e/secret"],
+    "place", ["file://{}", "{}", "FILE:{}", "file://localhost{}", "file://{artifacts}/%2e%2e/%2e%2e/%2e%2e/secret"]
 )
 def test_a_local_folder_of_somebody_s_is_no_model(registry: ModelRegistry, tmp_path: Path, place: str) -> None:
     """A record may name any place; the file in it is not copied for having the right name."""

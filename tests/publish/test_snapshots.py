@@ -168,13 +168,7 @@ def test_the_newest_earlier_snapshot_is_found(home: Home) -> None:
     leave(home, "2022-05", 4)  # run again: the later publication counts
     assert [
         (snapshots.previous(home, recipe(t)) or {}).get("nodes") for t in ("2021", "2022", "2023", "2025-01", "2026")
-    ] == [
-        None,
-        4,
-        4,
-        4,
-        2,
-    ]
+    ] == [None, 4, 4, 4, 2]
     assert snapshots.previous(home, recipe(None)) is None
     assert snapshots.previous(home, recipe("2026", name="other")) is None
     (home.artifacts / "publish" / "key2" / snapshots.FILE_NAME).unlink()

@@ -148,10 +148,7 @@ class LinkControls(Controls):
 
 
 def _chance(metric: str, pairs: Prediction, value: float) -> float:
-    """Return the mean of a metric over random orders of each edge's candidates; else `value`, that of equal scores.
-
-    Equal scores would all miss Hits@K, which counts a tie as a miss, and all have the middle rank.
-    """
+    """Return the mean of a metric over random orders of each edge's candidates; else `value`, that of equal scores."""
     assert pairs.negative is not None
     if pairs.relations is not None or pairs.negative_kinds:
         return float(np.mean([_chance(metric, own, value) for own in pairs.groups()]))

@@ -81,10 +81,7 @@ def _span(numbers, relation, entity, num_entities):  # type: ignore[no-untyped-d
 
 @njit(cache=True, nogil=True)
 def _add_likeness(entity, starts, others, relations, numbers, num_entities, likeness, met, count):  # type: ignore[no-untyped-def]
-    """Add to the likeness of all that have something in common with an entity; return how many were met.
-
-    `numbers` tells who has the same relation with the same other end.
-    """
+    """Add to the likeness of all that share the same relation and end with an entity; return how many were met."""
     first, last = starts[entity], starts[entity + 1]
     step = max(1, (last - first) // _COMMON)
     for place in range(first, last, step):

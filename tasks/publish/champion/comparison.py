@@ -16,14 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from configs.errors import (
-    GraphmillError,
-    IntegrityError,
-    OtherGraphError,
-    StageError,
-    UntrustedCodeError,
-    UserError,
-)
+from configs.errors import GraphmillError, IntegrityError, OtherGraphError, StageError, UntrustedCodeError, UserError
 from configs.metric_names import EVEN_METRICS, metric_of
 from configs.schema import Recipe
 from tasks.apply.measure import Measured, MeasureJob

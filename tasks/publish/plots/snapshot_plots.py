@@ -7,15 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tasks.publish.plots.figures import (
-    COLORS,
-    Canvas,
-    canvas_of_one,
-    grouped_bars,
-    legend,
-    shorten,
-    styled,
-)
+from tasks.publish.plots.figures import COLORS, Canvas, canvas_of_one, grouped_bars, legend, shorten, styled
 from tasks.publish.plots.run_plots import bin_labels
 from tasks.publish.snapshots import SnapshotSummary, label_counts
 

@@ -113,9 +113,7 @@ class SqliteRegistry:
 def open_registry(home: Home) -> SqliteRegistry | MlflowRegistry:
     """Connect to the store of registered models for reading, without making one.
 
-    Raises:
-        RecipeError: the home has none.
-        StageError: it cannot be reached.
+    Raises RecipeError: the home has none; StageError: it cannot be reached.
     """
     uri, file = tracking_uri(home), home.mlflow / "mlflow.db"
     if (named := sqlite_file(uri)) is not None:
