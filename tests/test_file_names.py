@@ -168,7 +168,7 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/ingest/writer.py: writer.folder / 'split' / split",
         "tasks/publish/build.py: context.work / file",
         "tasks/publish/map/of_run.py: folder / name",
-        "tasks/publish/map/page.py: HERE / name",
+        "tasks/publish/map/of_run.py: HERE / name",
         "tasks/ingest/synthetic/shop.py: folder / f'{name}.parquet'",
         "tasks/ingest/ogb/folder.py: raw.folder / 'raw' / raw.count_file",
         "tasks/ingest/ogb/triples.py: raw.folder / 'raw' / raw.count_file",

@@ -212,7 +212,13 @@ def write_outputs(
             kept.finish(fields.pop("kept"), context.warn)
             fields["kept"] = kept.written
         files = fields.pop("files")
-        ids = None if request.output is None else _put(work, files, Path(request.output), job.format)
+        ids = None
+        if request.output is not None:
+            output = Path(request.output)
+            refuse_other_ids(work, output)
+            for file in reversed(files):  # the ids first: a matrix that is there has its ids
+                (work / file).replace(ids_path(output) if file.endswith(".ids.parquet") else output)
+            ids = str(ids_path(output)) if job.format in HAS_IDS_BESIDE else None
     return {"output": request.output, "ids": ids, **fields, "peak_bytes": memory.peak_bytes}
 
 
@@ -233,15 +239,6 @@ def _work_folder(home: Home, output: str | None) -> Iterator[Path]:
             yield work
         finally:
             shutil.rmtree(work, ignore_errors=True)
-
-
-def _put(work: Path, files: list[str], output: Path, format: str) -> str | None:
-    """Put files in their place; returns where ids stand that are beside the output."""
-    refuse_other_ids(work, output)
-    # The ids first: a matrix that is there has its ids.
-    for file in reversed(files):
-        (work / file).replace(ids_path(output) if file.endswith(".ids.parquet") else output)
-    return str(ids_path(output)) if format in HAS_IDS_BESIDE else None
 
 
 _FORMS = "a probability between 0 and 1, such as 0.3, or of one of several classes fraud=0.3"

@@ -21,7 +21,7 @@ from tasks.sampling.rows.moments import label_scale
 from tasks.storage.controls import CONSTANT_CONTROLS, CONSTANT_OF_EACH, FEATURES_CONTROL
 from tasks.storage.graph_facts import reads_tables
 from tasks.storage.graph_store import GraphStore
-from tasks.storage.heads import HeadView, head_manifest, head_views
+from tasks.storage.heads import head_manifest, head_views
 from tasks.storage.manifests import GraphManifest
 
 
@@ -165,7 +165,9 @@ class SeveralControls(Controls):
         self._views = head_views(store.manifest)
         self._parts: list[LabelControls] = []
         for view in self._views:
-            own = head_store(store, view)
+            own = GraphStore(store.folder, head_manifest(store.manifest, view.head))
+            own.replace("label", view.label_of(np.asarray(store["label"])))
+            share_edges(store, own)
             of_task = replace(graph, store=own, labels=view.labels)
             self._parts.append(LabelControls(of_task, view.num_scores, own["label"]))
         self.notes = [note for part in self._parts for note in part.notes]
@@ -195,11 +197,3 @@ class SeveralControls(Controls):
     def _joined(self, prediction: Prediction, parts: dict[int, Prediction], constants: list[Prediction]) -> Prediction:
         columns = [parts.get(number, constant).scores for number, constant in enumerate(constants)]
         return replace(prediction, scores=np.concatenate([one for one in columns if one is not None], axis=1))
-
-
-def head_store(store: GraphStore, view: HeadView) -> GraphStore:
-    """Return the graph with the labels of one of its tasks."""
-    own = GraphStore(store.folder, head_manifest(store.manifest, view.head))
-    own.replace("label", view.label_of(np.asarray(store["label"])))
-    share_edges(store, own)
-    return own

@@ -204,11 +204,9 @@ class Mrr(Evaluator):
 
         Triples are judged by the middle rank, as PyKEEN ("realistic") and LibKGE do.
         """
-        return (
-            metrics.mrr(*prediction.pairs())
-            if prediction.ranks is None
-            else metrics.mrr_of_triples(prediction.true_ranks())
-        )
+        if prediction.ranks is None:
+            return metrics.mrr(*prediction.pairs())
+        return metrics.mrr_of_triples(prediction.true_ranks())
 
 
 @EVALUATORS.register("hits")
@@ -233,20 +231,13 @@ class Hits(Evaluator):
 
 # What data sets call their metric -> the evaluator that measures it.
 _BY_METRIC: dict[str, dict[str, Any]] = {
-    "accuracy": {"name": "accuracy"},
+    **{name: {"name": name} for name in ("accuracy", "f1", "rocauc", "average_precision", "pr_auc")},
+    **{name: {"name": name} for name in ("rmse", "mae", "r2", "mrr")},
     "acc": {"name": "accuracy"},
-    "f1": {"name": "f1"},
     "f1_macro": {"name": "f1"},
     "f1_micro": {"name": "f1", "average": "micro"},
-    "rocauc": {"name": "rocauc"},
     "auc": {"name": "rocauc"},
     "ap": {"name": "average_precision"},
-    "average_precision": {"name": "average_precision"},
-    "pr_auc": {"name": "pr_auc"},
-    "rmse": {"name": "rmse"},
-    "mae": {"name": "mae"},
-    "r2": {"name": "r2"},
-    "mrr": {"name": "mrr"},
 }
 
 

@@ -56,7 +56,8 @@ def change_tables(
     predict, changes = config.predict, {}
     for number, (name, table) in enumerate(tables.items()):
         with_label = late[name].own.copy()  # of spared rows too: no input has it
-        late[name].spare(rows_in_files(table, spared.get(name, np.empty(0, np.int64))))
+        spared_rows = spared.get(name, np.empty(0, np.int64))
+        late[name].spare(spared_rows if table.kept is None else np.flatnonzero(table.kept)[spared_rows])
         own = table.config
         read = {own.key, own.time, *own.foreign, *feature_candidates(table), *table.labels}
         read |= {target.column for target in predict.computed.values() if target.table == table.name}
@@ -335,11 +336,6 @@ def _in_files(table: TableRows, rows: Array) -> Array:
     whole = np.zeros(len(table.kept), np.bool_)
     whole[table.kept] = rows
     return whole
-
-
-def rows_in_files(table: TableRows, rows: Array) -> Array:
-    """Return which rows of a table's files its rows (dense ids) are, int64 (n,)."""
-    return rows if table.kept is None else np.flatnonzero(table.kept)[rows]
 
 
 def late_labels(labels: LabelTableConfig, moment: int, intake: Intake) -> Array:

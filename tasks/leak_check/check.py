@@ -20,8 +20,7 @@ from tasks.ingest.database.relbench.dataset import Relbench
 from tasks.ingest.stage import open_dataset
 from tasks.ingest.synthetic.shop import SyntheticShop, shop_database, write_shop
 from tasks.leak_check.changed_tables import change_tables
-from tasks.leak_check.inputs import SeedInputs, differences
-from tasks.leak_check.same_rows import known_rows, same_ids
+from tasks.leak_check.inputs import SeedInputs, differences, known_rows, same_ids
 from tasks.leak_check.telling_columns import telling_columns
 from tasks.sampling.relational.batches import SeedMoments
 from tasks.stage import InnerListener, Listener, Parent, StageContext, run_stage

@@ -16,7 +16,8 @@ import pytest
 
 from tasks.ingest.tables.files import TableFiles
 from tasks.publish.map.colors import CATEGORIES, rgb
-from tasks.publish.map.page import MapPoints, write_map
+from tasks.publish.map.columns import MapPoints
+from tasks.publish.map.of_run import write_map
 from tests.browser import SOFTWARE_WEBGL, needs_chromium, open_page
 from tests.publish.test_map import HOSTILE
 
