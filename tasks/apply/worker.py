@@ -74,7 +74,6 @@ class Serving:
             return {**self._write(), "kept": asdict(kept.told)}
 
     def _write(self) -> dict[str, Any]:
-        """Write what is wanted."""
         what = self.job.what
         if what == "layout":
             return self._lay_out()

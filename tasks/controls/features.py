@@ -151,7 +151,6 @@ class OwnFeatures:
         return np.asarray(means @ self._encoded(rows))
 
     def _rows(self, graphs: Array) -> Array:
-        """Return the rows of graphs, one graph after the other."""
         assert self._offsets is not None
         first = self._offsets[graphs]
         sizes = self._offsets[graphs + 1] - first

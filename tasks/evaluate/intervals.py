@@ -149,7 +149,6 @@ def _has_pool(prediction: Prediction) -> bool:
 
 
 def _taken(prediction: Prediction, rows: Array) -> Prediction:
-    """Return some rows of a prediction, int64 (n,)."""
     names = ["scores", "label", "positive"] + ([] if _has_pool(prediction) else ["negative"])
     taken = {name: values[rows] for name in names if (values := getattr(prediction, name)) is not None}
     if prediction.ranks is not None:

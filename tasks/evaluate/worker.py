@@ -152,7 +152,6 @@ class Evaluation:
         return what, {name: self.measuring.measure(one) for name, one in parts.items()}
 
     def _vectors(self) -> dict[str, Any]:
-        """Describe the vectors of a model that is these."""
         from models.vectors.base import VectorModel
         from tasks.evaluate.vectors import SHARES, describe_vectors
 

@@ -155,7 +155,6 @@ class _CheckedRecipe:
 
 
 def _compare(before: SeedInputs, after: SeedInputs, nodes: Array, moment: int) -> Counter[str]:
-    """Return what differs, to the number of seeds."""
     changed: Counter[str] = Counter()
     for node, twin in zip(nodes, after.nodes_of(before.ids[nodes]), strict=True):
         if twin < 0:

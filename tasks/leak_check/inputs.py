@@ -183,7 +183,6 @@ def known_rows(data: Parent, moment: int, kind: str, rows: Array) -> dict[str, A
 
 
 def _of_moment(store: DatasetStore, kind: str, rows: Array, moment: int) -> set[int]:
-    """Return which rows of a type are of a moment."""
     if "time" not in store.manifest.tables[f"nodes/{kind}"].columns:
         return set()
     return {int(row) for row in rows[store.column(f"nodes/{kind}", "time")[rows] == moment]}

@@ -153,7 +153,6 @@ class Completer:
         best: NDArray[np.int64],
         scores: NDArray[np.float32],
     ) -> Answers:
-        """Return the answers that are there."""
         row, rank = np.nonzero(best != NOBODY)
         triples = queries[row]
         triples[:, place] = best[row, rank]

@@ -102,7 +102,6 @@ def diameter_of(count: int) -> float:
 
 
 def _colors(column: MapColumn | None, count: int) -> Array:
-    """Return float32 (N, 3) colours."""
     if column is None:
         return np.tile(rgb(CATEGORIES[0]), (count, 1))
     if column.kind == "category":

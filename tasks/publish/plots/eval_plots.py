@@ -234,7 +234,6 @@ def of_triples(ranked: Mapping[str, Any], split: str) -> list[tuple[str, Canvas 
 
 
 def _ends(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
-    """Return the MRR of heads and of tails."""
     return {f"which {end}": [row[f"mrr_{end}"] for row in rows] for end in ("head", "tail")}
 
 

@@ -50,7 +50,6 @@ class SqliteRegistry:
             return database.execute(query, values).fetchall()
 
     def _read(self, columns: str, table: str, name: str | None = None) -> list[tuple[Any, ...]]:
-        """Return rows of a table, those of one model where it is named."""
         query = f"SELECT {columns} FROM {table} WHERE workspace = 'default'"
         try:
             return self._rows(query) if name is None else self._rows(f"{query} AND name = ?", name)

@@ -111,7 +111,6 @@ def _held_out_facts(report: Mapping[str, Any]) -> Facts:
 
 
 def _structure_facts(report: Mapping[str, Any]) -> Facts:
-    """Say what degrees and components are like."""
     facts, degrees, components = [], report.get("degrees", {}), report.get("components", {})
     if "mean" in degrees:
         isolated = f"isolated nodes {degrees['isolated']:,}"
