@@ -22,9 +22,9 @@ import torch
 
 from configs.registry import MODELS
 from models.base import GraphModel
+from tasks.inference.former_layers import FormerLayers
 from tasks.inference.kept_layers import KeptLayers
 from tasks.inference.layerwise import Layerwise
-from tasks.inference.opened import FormerLayers
 from tasks.inference.predictor import evaluating
 from tasks.inference.row_stable import features_of
 from tasks.ingest.writer import DatasetWriter

@@ -33,8 +33,9 @@ from tasks.ingest.graph_tables.split_options import SplitConfig
 from tasks.markdown import plain_markdown
 from tasks.processes import ending
 from tasks.publish.expectations import Reference
-from tasks.publish.tracking.registered import ModelVersion, fetch_model, find_version
+from tasks.publish.tracking.registered import fetch_model, find_version
 from tasks.publish.tracking.registry import open_registry
+from tasks.publish.tracking.version_tags import ModelVersion
 from tasks.publish.vectors import with_recorded_versions
 from tasks.stage import Parent
 from tasks.storage.artifacts import output_errors

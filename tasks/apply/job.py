@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Literal
 from configs.errors import IntegrityError, RecipeError
 from configs.layout_options import LayoutOptions
 from tasks.apply.completion.asked import CompletionRequest
-from tasks.inference.opened import KeepJob, ScoringJob
+from tasks.inference.former_layers import KeepJob
+from tasks.inference.opened import ScoringJob
 from tasks.kinds.judged import Threshold
 from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.home import Home

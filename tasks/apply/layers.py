@@ -17,7 +17,7 @@ from models.kernels.processor import instructions
 from tasks.apply.model.files import MODEL, WEIGHTS
 from tasks.apply.model.published import Published
 from tasks.calls import load_stage, mark_used
-from tasks.inference.opened import FormerLayers, KeepJob
+from tasks.inference.former_layers import FormerLayers, KeepJob
 from tasks.kinds.of import kind_named
 from tasks.processes.code_version import code_digest, code_version
 from tasks.stage import Listener, Parent

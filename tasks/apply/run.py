@@ -245,7 +245,7 @@ _FORMS = "a probability between 0 and 1, such as 0.3, or of one of several class
 
 
 def split_threshold(text: str) -> tuple[str | None, float]:
-    """Return the class that is named, if any, and the probability. Raises RecipeError."""
+    """Return the class that is named (`fraud=0.3`), if any, and the probability (`0.3`). Raises RecipeError."""
     name, _, number = text.rpartition("=")
     try:
         probability = float(number)

@@ -1,4 +1,4 @@
-"""Controls of rows with labels: the best constant, and models of the rows' own features."""
+"""Controls of rows with labels: the best constant, and models of the rows' own features; of several tasks too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Controls of rows that are predicted at moments: models that see an entity's row, or what lies one key away, alone."""
+"""Controls of rows at moments: models that see an entity's row or what lies one key away, alone; and the past."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from models.base import GraphModel
 from tasks.arrays import row_blocks
+from tasks.inference.former_layers import FormerLayers
 from tasks.inference.layerwise import bounded_slices, chunk_rows, out_dims
-from tasks.inference.opened import FormerLayers
 from tasks.inference.row_stable import RowStable, features_of
 from tasks.sampling.rows.features import FeatureSource
 from tasks.storage.dataset_store import DatasetStore
@@ -212,7 +212,10 @@ def find_changes(
     model: GraphModel, here: RowStable, dataset: DatasetStore, former: RowStable, former_dataset: DatasetStore,
     stores: tuple[GraphStore, GraphStore],
 ) -> Changes:  # fmt: skip
-    """Compare the graph `here` with a former one; `stores` are theirs, in that order."""
+    """Compare the graph `here` with a former one by their users' ids; `stores` are theirs, in that order.
+
+    A wrong match does no harm: a node counts as unchanged only where all that a model reads of it is equal to the bit.
+    """
     matched = match_nodes(stores[0], dataset, stores[1], former_dataset)
     own, other = (features_of(store, model) for store in stores)
     inputs, degrees = matched >= 0, matched >= 0

@@ -85,26 +85,3 @@ def device_of(model: GraphModel, wanted: str, local_rank: int = 0) -> torch.devi
     from tasks.processes.device import choose_device
 
     return choose_device("cpu" if model.table is not None else wanted, local_rank, share=True)
-
-
-@dataclass(frozen=True)
-class FormerLayers:
-    """What was kept of an earlier graph."""
-
-    layers: Path
-    """Folder of the outputs."""
-    graph: Path
-    """Folder of its partition's artifact."""
-    dataset: Path
-    """Folder of its ingest artifact."""
-
-
-@dataclass(frozen=True)
-class KeepJob:
-    """Where outputs of layers are kept."""
-
-    folder: Path
-    is_complete: bool
-    """Whether they lie there already."""
-    former: FormerLayers | None
-    """Those of an earlier graph by the same model."""

@@ -14,7 +14,8 @@ import torch
 
 from models.relational.base import RelationalModel
 from models.relational.ranking import RankingHead
-from tasks.evaluators.ranked_rows import Lists, RankedRows, places_of
+from tasks.evaluators.ranked_places import places_of
+from tasks.evaluators.ranked_rows import Lists, RankedRows
 from tasks.inference.layerwise import scratch_array
 from tasks.sampling.relational.links import RankedLinks
 from tasks.sampling.relational.ranked import RankedNeighborhoods

@@ -1,4 +1,4 @@
-"""What a model reads of one seed, by name, so that two states of the data can be compared bit by bit."""
+"""What a model reads of one seed, by name, and which rows of two states of the data are the same."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from tasks.publish.run_log import describe, log_finals, log_run
 from tasks.publish.tracking.mlflow_store import RunStatus, Tracker
 from tasks.publish.tracking.model_registry import ModelRegistry
 from tasks.publish.tracking.records import flatten, metric_key
-from tasks.publish.tracking.registered import gate_tags
+from tasks.publish.tracking.version_tags import gate_tags
 from tasks.publish.vectors import vector_notes, vector_tags
 from tasks.stage import Parent, StageContext
 from tasks.storage.dataset_store import DatasetStore

@@ -20,7 +20,7 @@ from tasks.apply.model.files import load_published, write_model
 from tasks.apply.run import threshold_of
 from tasks.apply.worker import ServeJob, Serving
 from tasks.inference import predictor
-from tasks.inference.opened import KeepJob
+from tasks.inference.former_layers import KeepJob
 from tasks.inference.predictor import Predictor, evaluating
 from tasks.kinds.judged import Threshold
 from tasks.kinds.of import predict

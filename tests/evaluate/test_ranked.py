@@ -14,7 +14,8 @@ from tasks.controls.ranked.recommendation import RecommendationControls
 from tasks.evaluate.intervals import SureMetrics
 from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.ranked import measure_ranked
-from tasks.evaluators.ranked_rows import RankedRows, places_of
+from tasks.evaluators.ranked_places import places_of
+from tasks.evaluators.ranked_rows import RankedRows
 from tasks.evaluators.several import make_evaluator
 from tasks.inference.ranked import ranked_by
 from tasks.sampling.relational.links import RankedLinks

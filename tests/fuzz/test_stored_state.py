@@ -25,7 +25,7 @@ from tasks.apply.model.files import load_published, read_tensors, tensor_shapes,
 from tasks.apply.model.needs import DataNeeds
 from tasks.apply.model.published import read_published
 from tasks.publish.gate.rules import read_history
-from tasks.publish.tracking.registered import ModelVersion
+from tasks.publish.tracking.version_tags import ModelVersion
 from tasks.storage.artifacts import MANIFEST_NAME, ArtifactStore
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.home import Home

@@ -13,7 +13,8 @@ from configs.registry import MODELS
 from models.base import GraphModel
 from models.dgl.convolutions import CONVOLUTIONS
 from models.gnn.graphsage import SageConv
-from tasks.inference.kept_layers import AuditError, FormerLayers, KeptLayers
+from tasks.inference.former_layers import FormerLayers
+from tasks.inference.kept_layers import AuditError, KeptLayers
 from tasks.inference.layerwise import Layerwise
 from tasks.inference.predictor import evaluating
 from tasks.inference.row_stable import RowStable, by_rows

@@ -23,8 +23,9 @@ from tasks.publish.champion import comparison
 from tasks.publish.champion.comparison import Challenge
 from tasks.publish.gate.rules import Candidate, Compared
 from tasks.publish.tracking.model_registry import ModelRegistry
-from tasks.publish.tracking.registered import ModelVersion, fetch_model, find_version, model_versions
+from tasks.publish.tracking.registered import fetch_model, find_version, model_versions
 from tasks.publish.tracking.registry import open_tracker
+from tasks.publish.tracking.version_tags import ModelVersion
 from tasks.stage import Parent, StageContext
 from tasks.storage.artifacts import file_digest
 from tasks.storage.home import Home

@@ -11,7 +11,7 @@ import pytest
 from configs.errors import RecipeError
 from configs.metric_names import metric_of
 from tasks.publish.gate.rules import Candidate, Compared, controls_of, counts, decide, higher_is_better
-from tasks.publish.tracking.registered import ModelVersion, gate_tags
+from tasks.publish.tracking.version_tags import ModelVersion, gate_tags
 
 OLD = Candidate("1", "valid/accuracy", 0.9, True)
 

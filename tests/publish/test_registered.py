@@ -15,8 +15,9 @@ from flows.commands.installation.clean import clean_home
 from tasks.publish.gate.rules import CHAMPION, Candidate, Decision, champion_before, read_history, with_move
 from tasks.publish.tracking.mlflow_store import Tracker
 from tasks.publish.tracking.model_registry import Change, ModelRegistry, remove_old_versions
-from tasks.publish.tracking.registered import fetch_model, find_version, gate_tags, model_versions
+from tasks.publish.tracking.registered import fetch_model, find_version, model_versions
 from tasks.publish.tracking.registry import SqliteRegistry, open_registry, open_tracker
+from tasks.publish.tracking.version_tags import gate_tags
 from tasks.storage.home import Home
 
 

@@ -21,8 +21,9 @@ from tasks.publish.tracking.live import LiveTracker, system_sampler
 from tasks.publish.tracking.mlflow_store import Tracker
 from tasks.publish.tracking.model_registry import ModelRegistry
 from tasks.publish.tracking.records import flatten, metric_key, read_records, step_of, thin, unique_by_step, values_of
-from tasks.publish.tracking.registered import find_version, gate_tags
+from tasks.publish.tracking.registered import find_version
 from tasks.publish.tracking.store_uris import how_to_open, public_uri
+from tasks.publish.tracking.version_tags import gate_tags
 from tasks.storage.home import Home
 
 

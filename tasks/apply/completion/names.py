@@ -1,4 +1,4 @@
-"""Which entity and which relation a text means."""
+"""Queries as their users write them, and which entities and relations their texts mean."""
 
 from __future__ import annotations
 

@@ -9,18 +9,17 @@ import numpy as np
 
 from configs.registry import TRANSFORMS
 from configs.schema import Recipe
-from tasks.apply.model.learned import Learned, states_of
+from tasks.apply.model.learned import Learned
 from tasks.preprocess.features import FeatureBuilder
 from tasks.preprocess.id_space import IdSpace
 from tasks.preprocess.splits.rows import training_rows
 from tasks.preprocess.splits.snapshot import take_snapshot
 from tasks.preprocess.transforms.base import ColumnTransform
-from tasks.preprocess.transforms.configs import HopsConfig
 from tasks.preprocess.transforms.graph_view import GraphView
-from tasks.preprocess.transforms.hops import Hops, split_hops
+from tasks.preprocess.transforms.hops import split_hops
 from tasks.stage import Parent, StageContext
 from tasks.storage.dataset_store import DatasetStore
-from tasks.storage.graph_store import Array, ArrayWriter
+from tasks.storage.graph_store import ArrayWriter
 
 
 class _Learner(FeatureBuilder):
@@ -73,19 +72,3 @@ def learn(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     learner = _Learner(context, store, ids, options, view, training_rows(store.manifest, view), snapshot)
     learner.build(ArrayWriter(graph.folder))
     return [*learner.learned, *last]
-
-
-@TRANSFORMS.register("learned_hops", listed=False)
-class LearnedHops(Hops):
-    """The transform hops, scaled as on a model's training data; `graphmill predict` puts it into recipes."""
-
-    class Config(HopsConfig):
-        """Options of learned_hops."""
-
-        sha256: str = ""
-        """Digest of what was learned."""
-
-    def scale(self, name: str, x: Array, train_rows: Array | None) -> tuple[Array, Array]:
-        """Return what was learned."""
-        known = states_of(self.config)[name]
-        return known["mean"], known["deviation"]

@@ -2,7 +2,7 @@
 
 Other data has to have the same node types, relations and feature columns. What differs without harm is put right:
 categories are numbered as the training did, transforms are applied as the training fitted them. What would go wrong
-silently is refused.
+silently is refused, as is a graph that a model cannot read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from configs.base import ComponentConfig, cache_view
 from configs.errors import DataError, OtherGraphError, RecipeError
 from configs.registry import MODELS, TRANSFORMS
 from configs.schema import Recipe
-from tasks.apply.model.learned import Learned, Recoding, keep_states, learned_transforms, read_values, write_values
+from tasks.apply.model.learned import Learned, Recoding, learned_transforms
+from tasks.apply.model.states import keep_states, read_values, write_values
 from tasks.kinds.of import kind_named
 from tasks.preprocess.stage import snapshot_view
 from tasks.preprocess.transforms.base import State

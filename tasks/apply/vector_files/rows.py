@@ -1,7 +1,4 @@
-"""Vectors in Parquet files and in matrices, `.npy` and `.safetensors`, with the ids of their rows: some rows at a time.
-
-`tasks/apply/vector_files/rows.py` reads word2vec's two formats likewise.
-"""
+"""Vectors with the ids of their rows, some rows at a time: Parquet, `.npy`, `.safetensors`, and word2vec's formats."""
 
 from __future__ import annotations
 
@@ -175,7 +172,11 @@ _FIRST_LINE = re.compile(rb"(\d{1,12})[ \t](\d{1,9})[ \t]*\r?\n")
 
 
 class WordRows(VectorRows):
-    """A file of words with their vectors; the words are the ids."""
+    """A file of words with their vectors, behind a line of two numbers; the words are the ids.
+
+    Nothing is believed of the first line before the file's size agrees with it, and no line is read further than such a
+    line can be.
+    """
 
     _least_bytes: int
     """That a number takes."""

@@ -26,7 +26,10 @@ _HIGH = 0.7
 
 
 class DegreeRule:
-    """Degrees by a graph's training edges, in classes: 0, 1, 2 to 3, 4 to 7, ..."""
+    """Degrees by a graph's training edges, in classes: 0, 1, 2 to 3, 4 to 7, ...
+
+    Where they alone tell pairs from most negatives, a model that does so need know no more.
+    """
 
     def __init__(self, store: GraphStore) -> None:
         """Count them; 2 bytes a node, and 16 meanwhile."""
@@ -77,7 +80,10 @@ class DegreeRule:
 
 
 class EdgeBank:
-    """The training events, sorted: 16 bytes each."""
+    """What was an edge in training will be one (Poursafaei and others, 2022, arXiv:2207.10128): 16 bytes an event.
+
+    What it remembers ends where training does, as models do; the paper adds the events of a split while it passes by.
+    """
 
     def __init__(self, graph: ControlledGraph) -> None:
         self._graph, self._directed = graph, graph.dataset.manifest.directed

@@ -1,4 +1,4 @@
-"""What the completion of triples is worth without a model: entities by how often a relation joins them."""
+"""What the completion of triples is worth without a model: by how often a relation has entities, and by likeness."""
 
 from __future__ import annotations
 
@@ -23,7 +23,13 @@ _ROWS_AT_A_TIME = 256
 
 
 class AssociationControl:
-    """Ranks entities by what those have that are like the given one. Ranks are filtered as a model's are."""
+    """Ranks entities by what those have that are like the given one. Ranks are filtered as a model's are.
+
+    Two entities are alike by what they have in common: the same relation to, or from, the same third entity. Each of
+    these counts 1 / log(1 + how many entities have it), as Adamic and Adar count common neighbours; what more than
+    `_COMMON` entities have tells nothing and is passed over. A candidate of the query (h, r, ?) scores the likeness of
+    those u, of the `_NEIGHBORS` most like h, for which training has (u, r, candidate); heads likewise.
+    """
 
     def __init__(self, splits: TripleSplits) -> None:
         """Sort the training triples: 40 bytes of memory each, and 24 an entity."""

@@ -1,7 +1,8 @@
 """Champion and challenger on the same data: the challenger's validation rows, both through what serving does.
 
 A champion that cannot read the data is a result (`Compared.why_not`). Where the store cannot be reached, the disk is
-full or a process died, the stage fails, and a rerun compares again.
+full or a process died, the stage fails, and a rerun compares again. `Judge` asks for what
+the rules (`gate/rules.py`) want to know, and writes down what came of it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ from tasks.publish.gate.rules import (
     higher_is_better,
 )
 from tasks.publish.tracking.mlflow_store import Tracker
-from tasks.publish.tracking.registered import ModelVersion, fetch_model, find_version
+from tasks.publish.tracking.registered import fetch_model, find_version
+from tasks.publish.tracking.version_tags import ModelVersion
 from tasks.publish.vectors import provide_vectors
 from tasks.stage import Parent, StageContext
 from tasks.storage.artifacts import write_atomic

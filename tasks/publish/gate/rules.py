@@ -1,7 +1,7 @@
 """Who is champion: the rule by which a new model version takes the alias, as pure functions.
 
 Models are compared on the same rows of the same data or not at all; `decide` asks the cases in the order of
-docs/pages/models-in-use.md ("The champion").
+docs/pages/models-in-use.md ("The champion"). Who was champion when is a tag of the registered model (`Move`).
 """
 
 from __future__ import annotations
@@ -289,7 +289,7 @@ MoveReason = Literal["gate", "promote", "rollback"]
 
 @dataclass(frozen=True)
 class Move:
-    """The alias came to a version."""
+    """The alias came to a version. One that was moved by other means (MLflow's pages) is believed, and is no `Move`."""
 
     version: str
     before: str | None

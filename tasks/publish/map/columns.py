@@ -1,4 +1,4 @@
-"""What a map carries: coordinates as 16-bit numbers, columns as codes or numbers, ids as text, all compressed."""
+"""What a map shows, and how a page carries it: coordinates as 16-bit numbers, columns as codes or numbers, ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pictures of an evaluation, from `EvalReport.report` (see tasks/evaluate/diagnostics.py)."""
+"""The pictures of an evaluation, and of ranked triples, from `EvalReport.report` (see tasks/kinds/diagnosis)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pictures of a run. Each function draws one from plain values and returns a canvas, or None if there is nothing.
+"""The pictures of a run, and of two snapshots: each function draws one from plain values, or returns None.
 
 `for_manifest` writes all that belong to one artifact as PNG files: `graphmill inspect` calls it.
 """

@@ -19,8 +19,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from configs.errors import RecipeError, StageError
 from tasks.processes import ending
-from tasks.publish.tracking.registered import ModelVersion
 from tasks.publish.tracking.store_uris import local_path, public_uri, sqlite_file, tracking_uri
+from tasks.publish.tracking.version_tags import ModelVersion
 from tasks.storage.artifacts import file_lock
 from tasks.storage.file_names import beside
 from tasks.storage.home import Home

@@ -25,9 +25,10 @@ from tasks.publish.gate.rules import (
 )
 from tasks.publish.tracking.mlflow_registry import named
 from tasks.publish.tracking.mlflow_store import Tracker
-from tasks.publish.tracking.registered import ModelVersion, model_versions
+from tasks.publish.tracking.registered import model_versions
 from tasks.publish.tracking.registry import open_tracker
 from tasks.publish.tracking.store_uris import local_path
+from tasks.publish.tracking.version_tags import ModelVersion
 from tasks.storage.artifacts import file_lock
 from tasks.storage.file_names import file_name
 from tasks.storage.home import Home

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from configs.errors import RecipeError, StageError
-from tasks.publish.tracking.registered import ModelVersion
 from tasks.publish.tracking.store_uris import local_path, sqlite_file, tracking_target, tracking_uri
+from tasks.publish.tracking.version_tags import ModelVersion
 from tasks.storage.home import Home
 
 if TYPE_CHECKING:
