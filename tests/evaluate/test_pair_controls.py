@@ -1,4 +1,4 @@
-"""Common neighbours, Adamic-Adar and degrees of pairs, against networkx."""
+"""Controls of pairs: neighbourhoods against networkx, EdgeBank against sets, and what degrees alone tell."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -29,6 +28,7 @@ from tasks.stage import Parent, run_stage
 from tasks.storage.home import Home
 from tasks.storage.outcomes import EvalReport, PublishManifest
 from tests.finished import dataset, trained
+from tests.ports import free_port
 from tests.support import COMMON, as_partition, node_graph
 
 
@@ -208,9 +208,7 @@ def test_a_server_that_is_away_leaves_the_training_and_a_rerun_publishes_it(
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
     """A real MLflow server on loopback."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     url = f"http://127.0.0.1:{port}"
     store = tmp_path / "server"
     store.mkdir()
