@@ -16,6 +16,7 @@ from pydantic import (
 )
 from pydantic._internal._model_construction import ModelMetaclass
 
+from configs.errors import readable
 from configs.matching import did_you_mean
 from configs.reading.parsing import without_collection
 
@@ -57,7 +58,7 @@ class ConfigModel(BaseModel, metaclass=_SafelyParsed):
             for key in data:
                 if key not in cls.model_fields:
                     near, names = did_you_mean(str(key), cls.model_fields), ", ".join(sorted(cls.model_fields))
-                    raise ValueError(f"unknown key {str(key)!r}{near}; known: {names}")
+                    raise ValueError(f"unknown key {readable(str(key), 200)!r}{near}; known: {names}")
         return data
 
     @model_validator(mode="after")

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from configs import registry
 from configs.base import ComponentConfig
-from configs.errors import RecipeError, UntrustedCodeError
+from configs.errors import RecipeError, UntrustedCodeError, readable
 from configs.layout_options import LAYOUT
 from configs.matching import did_you_mean
 from configs.reading.yaml_reader import MAX_DEPTH, half_character, parse_yaml, read_yaml
@@ -51,7 +51,7 @@ def find_recipe(name_or_path: str) -> Path:
     path = os.path.expanduser(name_or_path)  # noqa: PTH111 -- Path's raises for users that there are not
     if os.path.isfile(path):  # noqa: PTH113 -- Path's raises for names that are too long
         return Path(path)
-    shown = repr(name_or_path if len(name_or_path) <= _MAX_SHOWN else f"{name_or_path[:_MAX_SHOWN]}...")
+    shown = repr(readable(name_or_path, _MAX_SHOWN))
     if os.path.lexists(path):
         kind = "a folder" if Path(path).is_dir() else "no regular file"
         raise RecipeError(f"{shown} is {kind}; a recipe is a YAML file")
@@ -180,7 +180,8 @@ def flatten_errors(error: ValidationError, prefix: tuple[int | str, ...] = ()) -
         elif item["input"] is None and item["type"].endswith("_type"):
             yield location, "null is no value of it; leave it out, or give one"
         else:
-            yield location, f"{item['msg'].replace('valid tuple', 'list')} (got {item['input']!r})"
+            given = readable(repr(item["input"]), _MAX_SHOWN)
+            yield location, f"{item['msg'].replace('valid tuple', 'list')} (got {given})"
 
 
 def _is_nan(value: Any) -> bool:
@@ -236,10 +237,12 @@ def _parse_override(text: str) -> tuple[tuple[str, ...], Any]:
     key, separator, raw = text.partition("=")
     keys = tuple(key.strip().split("."))
     if not separator or not all(keys):
-        raise RecipeError(f"override {text!r} is not of the form section.key=value (such as train.epochs=5)")
+        shown = readable(text, _MAX_SHOWN)
+        raise RecipeError(f"override {shown!r} is not of the form section.key=value (such as train.epochs=5)")
     if not raw.strip():
-        raise RecipeError(f'override {key.strip()}= has no value; give one, or say null for none, "" for an empty text')
-    return keys, parse_yaml(raw, f"override {text[:_MAX_SHOWN]!r}")
+        key = readable(key.strip(), _MAX_SHOWN)
+        raise RecipeError(f'override {key}= has no value; give one, or say null for none, "" for an empty text')
+    return keys, parse_yaml(raw, f"override {readable(text, _MAX_SHOWN)!r}")
 
 
 def _set(data: dict[str, Any], keys: tuple[str, ...], value: Any) -> None:
@@ -275,5 +278,8 @@ def _switch_component(data: dict[str, Any], keys: tuple[str, ...], name: str, fi
         stay_behind = {"file", "file_sha256"}
     elif components.takes_files and (file := file or place.get("file")) is not None:
         components.load_file({"name": name, "file": file})
-    known = components.config_class(name).model_fields.keys() - stay_behind
-    _set(data, keys, {**{key: value for key, value in place.items() if key in known}, "name": name})
+    try:
+        options = components.config_class(name).model_fields.keys() - stay_behind
+    except RecipeError as error:
+        raise RecipeError(f"override {'.'.join(keys)}: {error}") from error
+    _set(data, keys, {**{key: value for key, value in place.items() if key in options}, "name": name})

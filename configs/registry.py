@@ -18,12 +18,13 @@ import importlib.util
 import inspect
 import pkgutil
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from configs.base import ComponentConfig
-from configs.errors import RecipeError
+from configs.errors import RecipeError, readable
 from configs.matching import did_you_mean
 from configs.reading.own_files import OWN_FILE, read_own_file, run_own_file
 from configs.trust import check_code
@@ -136,7 +137,8 @@ class Registry:
         if name not in self._classes:
             known = self.names()
             raise RecipeError(
-                f"unknown {self.kind} {name!r}{did_you_mean(name, known)}; known: {', '.join(known) or 'none'}"
+                f"unknown {self.kind} {readable(name, 200)!r}{did_you_mean(name, known)}; known: "
+                f"{', '.join(known) or 'none'}"
             )
         return self._classes[name]
 
@@ -185,6 +187,10 @@ class Registry:
     def create(self, config: ComponentConfig, *args: Any, **kwargs: Any) -> Any:
         """Build the component from its `Config`: `Component(config, *args, **kwargs)`."""
         return self.get(config.name)(config, *args, **kwargs)
+
+    def files(self) -> set[str]:
+        """Return the files of the components that were loaded."""
+        return {sys.modules[cls.__module__].__file__ or "" for cls in self._classes.values()}
 
     def own_file(self, config: ComponentConfig) -> bytes | None:
         """Return the content of the user's file that a component was loaded from; None for one of ours."""

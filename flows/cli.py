@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
+import traceback
 from typing import Annotated, Any
 
 import typer
@@ -138,8 +140,6 @@ def _report(error: BaseException) -> int:
     from tasks.storage.home_files.trouble import as_trouble, trouble_of_the_machine
 
     if global_options.debug:
-        import traceback
-
         traceback.print_exception(error)
     if isinstance(error, Exception) and global_options.opened is not None:
         error = as_trouble(error, Home(global_options.opened))
@@ -157,10 +157,24 @@ def _report(error: BaseException) -> int:
     if trouble is not None:
         print(f"error: {trouble}", file=sys.stderr)
         return 1
+    place = _line_of_component(error)
+    if place and not global_options.debug:
+        traceback.print_exception(error)
     print(f"error: {type(error).__name__}: {error}", file=sys.stderr)
-    if not global_options.debug:
+    if place:
+        print(f"(it arose in {place}: if that file is yours, mend it there, else please report it)", file=sys.stderr)
+    elif not global_options.debug:
         print("(graphmill --debug ... shows where; please report it, this should not happen)", file=sys.stderr)
     return 1
+
+
+def _line_of_component(error: Exception) -> str:
+    """Return the last line of a component's file that an error came through, those of child processes too, or ""."""
+    from configs.registry import REGISTRIES
+
+    files = set().union(*(registry.files() for registry in REGISTRIES.values()))
+    places = re.findall(r'File "([^"]+)", line (\d+)', "".join(traceback.format_exception(error)))
+    return next((f"{file}, line {line}" for file, line in reversed(places) if file in files), "")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,8 @@ import pytest
 
 from configs.errors import RecipeError
 from configs.load import build_recipe
-from configs.schema import Recipe
+from configs.registry import MODELS
+from configs.schema import STAGES, Recipe
 from flows.commands.recipes.data_check import check_data
 from flows.commands.recipes.plan import make_plan
 from flows.records.run_record import RunRecord, now_text
@@ -48,7 +49,9 @@ def test_a_link_task_of_tables_that_are_ingested_and_not_partitioned(tmp_path: P
     assert steps["train"].memory_bytes is None
 
 
-def test_what_a_training_takes_is_known_once_the_graph_is_made(tmp_path: Path, home: Home) -> None:
+def test_what_a_training_takes_is_known_once_the_graph_is_made(
+    tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """How many parts and machines it wants is asked before it is cut."""
     recipe = links(tmp_path, "train.loader=edge", "train.threads=1")
     ingested = run_stage(load_stage("ingest"), recipe, {}, home)
@@ -57,6 +60,9 @@ def test_what_a_training_takes_is_known_once_the_graph_is_made(tmp_path: Path, h
     assert [steps[name].status for name in ("preprocess", "partition")] == ["cached", "runs"]
     assert steps["train"].memory_bytes is not None
     assert any("weights" in reason for reason in steps["train"].reasons)
+    monkeypatch.delattr(MODELS.get("graphsage"), "make_conv")
+    train = make_plan(home, links(tmp_path, "model.hidden_dim=8"), select_stages())[STAGES.index("train")]
+    assert train.reasons[0].endswith("its class GraphSage has to define make_conv(in_dim, out_dim)")
 
 
 @pytest.mark.parametrize(

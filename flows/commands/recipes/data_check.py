@@ -178,7 +178,7 @@ def _preprocess(
         found.classes = _class_counts(labels, class_names(dataset), max(2, graph.manifest.num_classes))
     if not recipe.is_layout:
         with found.recording_mistakes():
-            check_graph(recipe.evaluate, graph, dataset, found.warnings.append)
+            check_graph(recipe.evaluate, graph, dataset, found.warnings.append, recipe.tracking.gate_metric)
         with found.recording_mistakes():
             option: Any = getattr(recipe.train, "class_weight", "none")
             class_weights(option, graph, class_names(dataset), found.notes.append)
