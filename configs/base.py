@@ -35,10 +35,7 @@ class _SafelyParsed(ModelMetaclass):
 
 
 class ConfigModel(BaseModel, metaclass=_SafelyParsed):
-    """A frozen section of a recipe. Unknown keys are errors, never ignored.
-
-    A field is described by the string below it; `graphmill show` prints that.
-    """
+    """A frozen section of a recipe: unknown keys are errors, and the string below a field describes it."""
 
     model_config = ConfigDict(
         frozen=True,

@@ -74,10 +74,7 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def load_own_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a recipe that a person names on the command line: the file of a model that it names is theirs, and may run.
-
-    Raises RecipeError: as `load_recipe`.
-    """
+    """Read a recipe as `load_recipe` does that a person names now: the file of a model that it names may run."""
     with own_files():
         return load_recipe(name_or_path, overrides)
 
@@ -114,10 +111,7 @@ def build_recipe(data: dict[str, Any], overrides: Sequence[str] = (), source: st
 
 
 def file_data(path: str, data: dict[str, Any]) -> dict[str, Any]:
-    """Return the data set of a file that a recipe is to be run on, by the name's ending; an edge list by default.
-
-    A layout takes a .npz for vectors, and holds none of the edges out.
-    """
+    """Return the data set of a file that a recipe is to be run on, by the name's ending; an edge list by default."""
     model = data.get("model")
     name = model.get("name") if isinstance(model, dict) else model
     is_layout = name in registry.MODELS.names() and getattr(registry.MODELS.config_class(name), "family", "") == LAYOUT
@@ -136,8 +130,7 @@ def file_data(path: str, data: dict[str, Any]) -> dict[str, Any]:
 def edge_list(path: str) -> dict[str, Any]:
     """Return the data set of a user's edge list: its first two columns; a twentieth of the edges is held out twice.
 
-    It is judged by ROC-AUC, which every pair counts for: hits@K goes by K of 100,000 negatives, and is 0 where the
-    graph is small or the vectors are middling.
+    Judged by ROC-AUC: hits@K of 100,000 negatives is 0 where the graph is small or the vectors are middling.
     """
     edges = {"files": path, "header": "auto", "source": "0", "target": "1"}
     split = {"train": 0.9, "valid": 0.05, "test": 0.05}
@@ -197,10 +190,7 @@ def dump_recipe(recipe: Recipe) -> dict[str, Any]:
 
 
 def _check_values(value: Any, at: tuple[Any, ...], source: str) -> None:
-    """Refuse what YAML could not bring, but JSON, the environment, a command line or another program may.
-
-    Raises RecipeError: half of a character, naming the key, or more than MAX_DEPTH levels.
-    """
+    """Refuse half of a character and more than MAX_DEPTH levels, which YAML could not bring, but a program may."""
     if len(at) > MAX_DEPTH:
         raise RecipeError(f"{source}: {at[0]}: more than {MAX_DEPTH} levels")
     if isinstance(value, dict):
@@ -261,10 +251,7 @@ def _set(data: dict[str, Any], keys: tuple[str, ...], value: Any) -> None:
 
 
 def _switch_component(data: dict[str, Any], keys: tuple[str, ...], name: str, file: Any) -> None:
-    """Put another component in place; options that it does not know stay behind (a grid over models needs that).
-
-    `file` is the user's that has it, where an override names one; the recipe's is asked too.
-    """
+    """Put another component in place, of an override's or the recipe's `file`; options that it lacks stay behind."""
     place: Any = data
     for key in keys:
         place = place.get(key) or {}

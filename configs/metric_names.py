@@ -72,8 +72,7 @@ def ranking_metric(metric: str) -> tuple[str, int] | None:
 def telling(names: Iterable[str]) -> list[str]:
     """Return the metrics that are worth a column, of all that were measured; the first judges the model.
 
-    Where that is ROC-AUC or average precision, ranks among a whole pool of negatives are left out: of 100,000 they are
-    a few thousandths for any model, or 0. Records and manifests keep them.
+    Where that is ROC-AUC or average precision, ranks among a whole pool of negatives tell nothing.
     """
     found = list(dict.fromkeys(names))
     if not found or found[0] not in ("rocauc", "ap", "pr_auc"):
@@ -93,10 +92,7 @@ def check_metric(metric: str) -> str:
 
 
 def check_measured(metric: str, others: Iterable[str] = ()) -> None:
-    """Refuse what no evaluator measures, `others` apart; of several tasks it stands behind the task's name and a dot.
-
-    Raises ValueError naming the known ones.
-    """
+    """Raise ValueError for what no evaluator measures, `others` apart; of several tasks it stands behind `TASK.`."""
     name = metric.rpartition(".")[2] if hits_of(metric) is None else metric
     if name in MEASURED or hits_of(name) is not None or ranking_metric(name) is not None or name in others:
         return

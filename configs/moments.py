@@ -24,10 +24,9 @@ _FORMS = "a year, 2023-06, 2023-06-30, 2023-06-30T12:00:00+00:00 or a whole numb
 
 
 def normalise_as_of(value: object) -> str:
-    """Return a moment (a text, or what YAML makes of one: int, date, datetime) as it is kept: one text for each.
+    """Return a moment (a text, or what YAML makes of one) as it is kept; time stamps in UTC, to the second.
 
-    Time stamps are in UTC, to the second; without an offset they are UTC already. Raises ValueError: it is none of
-    these, or there is no such day.
+    Raises ValueError: it is none, or there is no such day.
     """
     if isinstance(value, datetime.datetime):
         return _stamp(value)

@@ -1,13 +1,9 @@
 """Registries of components, filled on demand by importing the package where they live.
 
-`@DATASETS.register("ogb")` on a class with a nested `Config` is all that adding a component takes: put the file into
-the registry's package, nothing else is edited. A recipe may also name a file anywhere (`file:`), where the component's
-`Config` has that option: models do. It runs only if a person has said so (`configs.trust`). configs imports no stage; a
-registry knows its package by name only.
-
-A recipe is checked without torch where a package keeps its components' options in a module of their own (`configs.py`
-there): `@LOADERS.options("full", "full")` on a `Config` says which module of the package registers the component, and
-that one is imported when the component is made.
+`@DATASETS.register("ogb")` on a class with a nested `Config` is all that adding a component takes; a recipe may also
+name a model's file anywhere (`file:`), which runs only if a person has said so (`configs.trust`). A recipe is checked
+without torch where a package keeps options in its `configs.py`: `@LOADERS.options("full", "full")` on a `Config` says
+which module registers the component, and that is imported when the component is made.
 """
 
 from __future__ import annotations
@@ -72,10 +68,7 @@ class Registry:
         self._own_files: dict[str, bytes] = {}  # users' files that were loaded, by digest
 
     def options(self, name: str, module: str, *, listed: bool = True) -> Callable[[type[Options]], type[Options]]:
-        """Class decorator for a `Config` apart from its component, which `module` of the package registers.
-
-        `listed` is as in `register`, and said here only.
-        """
+        """Class decorator for a `Config` apart from its component, which `module` of the package registers."""
 
         def add(config: type[Options]) -> type[Options]:
             self._configs[name] = config
@@ -159,13 +152,8 @@ class Registry:
     def config(self, value: Any, copy: Path | None = None) -> ComponentConfig:
         """Turn `{name: ..., **options}` (or a bare name) into the component's `Config`.
 
-        With `file`, where this kind takes one, the component is loaded from there; `file_sha256` comes with the result,
-        so that another content is another configuration, and whoever reads the result again gets that very content or
-        an error.
-
-        Args:
-            value: what a recipe or a stored model says.
-            copy: a copy of the file, read where `file` is gone or has changed since `file_sha256` was taken.
+        With `file`, where this kind takes one, the component is loaded from there, or from its `copy` where `file` is
+        gone or has changed since `file_sha256` was taken; `file_sha256` comes with the result.
 
         Raises:
             RecipeError: no name or an unknown one; a file that cannot be loaded, has changed, or registers no such
@@ -245,10 +233,7 @@ class Registry:
             importlib.import_module(self._elsewhere[name])
 
     def _scan(self) -> None:
-        """Import the modules of the package and its sub-packages that register what no options tell of.
-
-        The others are imported when they are asked for: they may be slow.
-        """
+        """Import those modules of the package and its sub-packages that register what no options tell of."""
         if self._scanned:
             return
         self._scanned = True  # before the imports: a module may ask this registry for a sibling

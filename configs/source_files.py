@@ -1,7 +1,6 @@
 """Users' files: opened only where they are regular files, with a plain word about everything else.
 
-A pipe, a socket or a device is never opened, so nothing ever waits for a writer; a link that leads nowhere, a name that
-is too long and a file that may not be read are told apart.
+A pipe, a socket or a device is never opened, so nothing ever waits for a writer.
 """
 
 from __future__ import annotations
@@ -68,8 +67,7 @@ def unknown_format(path: Path, known: Iterable[str]) -> DataError:
 def look_up(path: Path) -> os.stat_result | None:
     """Return what stands at a path (links followed), None where nothing does.
 
-    Raises DataError: the path cannot be looked up: a dangling link, a loop of links, a name that is too long, is not
-    UTF-8 or holds a NUL byte, a folder on the way that may not be entered.
+    Raises DataError: the path cannot be looked up (a dangling link, a name that is too long, a closed folder, ...).
     """
     try:
         str(path).encode()

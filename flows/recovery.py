@@ -1,19 +1,10 @@
 """Recovery: what a crash at night leaves behind is put right without anybody looking.
 
-`python -m flows.recovery HOME` looks every few seconds after
-
-- runs of this machine whose process was killed: they are marked as crashed at once (runs of other machines are, when
-  their heartbeats stop, by the automation in `bootstrap.py`);
-- crashed runs: they start again under their own id, up to three times, with growing pauses; completed stages are found,
-  training goes on from its last checkpoint;
-- runs that a worker had taken and never started, since it was killed in between: they are given back to the queue;
-- runs that failed or crashed before their process could write them down: they are in the records, with the cause;
-- runs that were cancelled while no worker was there to end them;
-- runs that went with their machine while the server was away, and runs that were taken for dead while it was;
-- schedules that a backfill had paused, and its run in MLflow, when it has ended.
-
-A run that is started twice in spite of all this does its work once: the second process waits for the run's lock, and
-finds the record of the first (`flows.pipeline.train`).
+`python -m flows.recovery HOME` looks every few seconds after runs whose process or machine died (they are marked as
+crashed), crashed runs (they start again under their own id, up to three times; training goes on from its last
+checkpoint), runs that a worker took and never started, failures that nobody wrote down, runs that were cancelled while
+no worker was there, and backfills that have ended. A run that is started twice does its work once: the second process
+waits for the run's lock, and finds the record of the first (`flows.pipeline.train`).
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ def test_no_file_takes_the_place_of_a_pipe_or_a_device(tmp_path: Path) -> None:
 # Joins of paths with what is no constant and no `file_name(...)`, and why each is safe.
 ALLOWED: dict[str, list[str]] = {
     "compared with the folder that it has to lie in, and not opened": [
-        "tasks/readers/table_formats/delta.py: Path(folder) / unquote(name)",
+        "tasks/readers/table_formats/delta.py: Path(folder) / unquote(name)"
     ],
     "words of our own: names of arrays, splits, files, services, options that are one of a few words": [
         "flows/services/settings.py: path / f'{service}.log'",
@@ -263,11 +263,9 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/ingest/database/relbench/dataset.py: folder / 'tasks' / config.predict / f'{split}.parquet'",
         "tasks/ingest/database/relbench/dataset.py: folder / 'tasks' / config.predict",
     ],
-    "texts for people": [
-        "tasks/ingest/tables/files.py: path / self.table",
-    ],
+    "texts for people": ["tasks/ingest/tables/files.py: path / self.table"],
     "names that the installed package ogb gives, and a table of recipes that its user wrote": [
-        "tasks/ingest/ogb/download.py: unpacked / top_folder",
+        "tasks/ingest/ogb/download.py: unpacked / top_folder"
     ],
 }
 

@@ -46,10 +46,7 @@ def line_in_user_code(error: BaseException) -> traceback.FrameSummary:
 
 
 def run_own_file(path: Path, content: bytes, module_name: str) -> None:
-    """Import a file under a name of its own. Raises RecipeError with what went wrong in it.
-
-    Not by an importer of Python's: that would read the file again, and leave bytecode beside it.
-    """
+    """Import a file under its own name, without bytecode beside it. Raises RecipeError with what went wrong in it."""
     module = ModuleType(module_name)
     module.__file__ = str(path)
     sys.modules[module_name] = module

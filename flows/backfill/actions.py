@@ -69,10 +69,7 @@ def plan(client: Any, home: Home, backfill: Backfill) -> list[Planned]:
 
 
 def _steps(home: Home, recipe: Recipe, backfill: Backfill) -> list[PlannedStage]:
-    """Say what a partition would do. A result is there also where an earlier backfill left the champion alone.
-
-    One that lets the gate choose publishes such a partition once more.
-    """
+    """Say what a partition would do; where the gate chooses, a result that left the champion alone goes again."""
     steps = make_plan(home, recipe, Selection())
     if backfill.promote or [step.stage for step in steps if step.status != "cached"] != ["publish"]:
         return steps

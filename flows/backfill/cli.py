@@ -20,8 +20,7 @@ IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Of the backfill (
 def create(
     deployment: Annotated[str, typer.Argument(metavar="DEPLOYMENT", help="Name (`graphmill deployments`).")],
     more: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="KEY=VALUES", help="More of --grid: seed=0..4, model.name=gcn,gat."),
+        list[str] | None, typer.Argument(metavar="KEY=VALUES", help="More of --grid: seed=0..4, model.name=gcn,gat.")
     ] = None,
     first: Annotated[
         str | None, typer.Option("--from", metavar="DATE", help="First snapshot: 2021, 2021-06-30.")

@@ -39,9 +39,7 @@ def over_versions(client: Any, backfill: Backfill) -> Backfill:
 def version_moments(recipe: Recipe) -> list[int]:
     """Return when the recipe's tables were written of which it names no version: milliseconds since 1970, ascending.
 
-    They begin when each of the tables has a version: before that a run would be refused.
-
-    Raises RecipeError where there are none, and DataError where one cannot be read.
+    From when each of the tables has a version on. Raises RecipeError: there are none; DataError: one cannot be read.
     """
     from tasks.readers.table_formats.opened import open_versioned
 

@@ -25,10 +25,7 @@ Progress = Callable[[str, float, float, str, str], None]
 def find_all_stages(
     home: Home, recipe: Recipe, selection: Selection, progress: Progress
 ) -> list[StageOutcome[Any]] | None:
-    """Return the artifact of each stage in order, as the flow would find it; None where one is to be made.
-
-    Source files that changed are read, to know them by their content; `progress` hears of it.
-    """
+    """Return the artifact of each stage in order, as the flow would find it; None where one is to be made."""
     keys: dict[str, str] = {}
     outcomes = []
     try:
@@ -58,10 +55,7 @@ def is_expected(home: Home, recipe: Recipe, outcomes: list[StageOutcome[Any]], s
 
 
 def record_cached_run(home: Home, record: RunRecord, outcomes: list[StageOutcome[Any]]) -> bool:
-    """Write down in the home a run that found all of its stages; returns False where the flow has to do it.
-
-    That is where there is more to do than to find: runs that were killed to be told of, a recipe that is well again.
-    """
+    """Write down in the home a run that found all of its stages; False: there is more to do, which the flow has to."""
     if any(is_killed(home, one) for one in all_runs(home)) or failure_before(home, record):
         return False
     with recorded(home, record):

@@ -71,10 +71,7 @@ def reported_metrics(report: dict[str, Any], test: dict[str, float]) -> dict[str
 
 
 def mark_killed_runs(home: Home, besides: str = "") -> list[RunRecord]:
-    """Tell Prefect (and the records) of runs whose process was killed: they could not do it themselves.
-
-    The run `besides` is this one; a retried run finds its own record of the first attempt. Returns the dead.
-    """
+    """Tell Prefect and the records of runs whose process was killed, all but this one (`besides`); returns the dead."""
     here, dead = socket.gethostname(), []
     for record in all_runs(home):
         if record.status != "running" or record.id == besides or record.host != here:

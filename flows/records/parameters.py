@@ -24,10 +24,7 @@ OVERRIDE_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*=.*$"
 
 
 def requested_overrides(
-    overrides: list[str] | None,
-    options: dict[str, Any] | None,
-    snapshot: str | None,
-    scheduled_at: datetime.datetime,
+    overrides: list[str] | None, options: dict[str, Any] | None, snapshot: str | None, scheduled_at: datetime.datetime
 ) -> list[str]:
     """Return all that a run changes in its recipe, as `dotted.key=value` texts; later ones win.
 

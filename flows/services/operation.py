@@ -89,10 +89,7 @@ def bring_up(home: Home, named: dict[str, Any], *, foreground: bool) -> None:
 
 
 def _ports_lock() -> Path:
-    """Lock of this user's `up` on all homes: a port that one has chosen is free until its server listens.
-
-    Not in a folder where others write: who makes the file first could hold it for ever.
-    """
+    """Lock of this user's `up` on all homes, in no folder where others write: they could hold it for ever."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "graphmill" / "ports.lock"
 
 
@@ -140,10 +137,7 @@ def _trouble(home: Home, service: str, what: str) -> str:
 
 
 def bring_down(home: Home) -> None:
-    """End the supervisor, which ends the services; also what a killed supervisor left.
-
-    Raises StageError where it neither ends nor says who it is.
-    """
+    """End the supervisor and what a killed one left. Raises StageError: it neither ends nor says who it is."""
     was_up = is_up(home)
     if was_up:
         _end_supervisor(home)
@@ -153,11 +147,7 @@ def bring_down(home: Home) -> None:
 
 
 def _end_supervisor(home: Home) -> None:
-    """Send SIGTERM to the supervisor and wait; in the end SIGKILL.
-
-    One that has just begun holds the lock before it has written who it is: the state is then that of another one, and
-    its process id may by now be anybody's.
-    """
+    """Send SIGTERM to the supervisor, as soon as it has written who it is, and wait; in the end SIGKILL."""
     signalled = 0
     deadline = time.monotonic() + _DOWN_SECONDS
     while is_up(home) and time.monotonic() < deadline:

@@ -117,9 +117,8 @@ def permute_rows(
 ) -> None:
     """Write mapping[indices] of the given rows end to end into `out`, ascending within a row.
 
-    `positions` (same length, or empty) receives where each entry stood. Equal neighbours keep their order. Old rows
-    ascend and the new order keeps the old one within a part, so that a stable counting sort by part sorts a row; rows
-    shorter than that pays for are sorted by insertion.
+    `positions` (same length, or empty) receives where each entry stood; equal neighbours keep their order. A stable
+    counting sort by part sorts a row; short ones are sorted by insertion.
     """
     with_positions = len(positions) > 0
     cursor = np.zeros(num_parts + 1, np.int64)

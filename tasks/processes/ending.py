@@ -100,10 +100,7 @@ def closing(close: Callable[[], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def held_back() -> Iterator[None]:
-    """Let what belongs together be done: a signal to end is felt behind the block, if that takes less than the grace.
-
-    In another thread than the main one, where signals are felt, it does nothing.
-    """
+    """Let a signal to end be felt behind the block, if that takes less than the grace; in the main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -120,10 +117,7 @@ def held_back() -> Iterator[None]:
 
 @contextlib.contextmanager
 def undisguised() -> Iterator[None]:
-    """Raise the interrupt itself where a library has made an error of its own of it.
-
-    So does pydantic of whatever ends a serializer; and a child that was killed ends with an error too.
-    """
+    """Raise the interrupt itself where a library (pydantic, of whatever ends a serializer) made an error of it."""
     try:
         yield
     except Exception as error:

@@ -152,10 +152,7 @@ def open_rows(path: Path, entry: ArrayEntry, start: int, stop: int) -> Array:
 
 
 def create_array(path: Path, shape: tuple[int, ...], dtype: Any) -> Array:
-    """Return a new `.npy` file as a writable memory map (plain memory where it is empty).
-
-    The room is taken beforehand: a full disk is an OSError here, where writing to the map would end the process.
-    """
+    """Return a new `.npy` file as a writable memory map (empty: plain memory); a full disk is an OSError here."""
     if 0 in shape:
         empty = np.empty(shape, dtype)
         np.save(path, empty)

@@ -60,10 +60,7 @@ def test_show_prints_yaml_that_reads_back(name: str) -> None:
         ("train.low=1", r"train: unknown key 'low'"),
         ("train.loader={name: neighbor, fanout: [3, 0]}", r"fanout needs a number a layer"),
         ("evaluate.splits=valid,tset", r"splits are train, valid and test, not tset"),
-        (
-            "tracking.gate_metric=test/accuracy",
-            r"test/accuracy is not of the form valid/METRIC: the champion",
-        ),
+        ("tracking.gate_metric=test/accuracy", r"test/accuracy is not of the form valid/METRIC: the champion"),
         ("tracking.gate_metric=accuracy", r"accuracy is not of the form valid/METRIC"),
         ("tracking.gate_metric=valid/", r"valid/ is not of the form valid/METRIC"),
         ("tracking.gate_metric=valid/auc", r"tracking\.gate_metric: unknown metric 'auc' .*'rocauc'.* accuracy, f1, "),

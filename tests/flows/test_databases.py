@@ -49,7 +49,7 @@ def test_inspect_prints_a_recipe_that_check_takes(shop: Path, tmp_path: Path, mo
     assert found["edges"]["orders__items__products"] > 1500
     files = sorted(str(path) for path in shop.glob("*.parquet"))
     assert yaml.safe_load(invoke("inspect", *files).stdout)["dataset"]["tables"].keys() == {
-        *("customers", "items", "orders", "products", "reviews"),
+        *("customers", "items", "orders", "products", "reviews")
     }
 
 

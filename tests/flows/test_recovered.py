@@ -10,12 +10,7 @@ NIGHTLY, HOURLY = "d-nightly", "d-hourly"
 
 
 def leave(
-    home: Home,
-    moment: int,
-    status: Status,
-    deployment: str = NIGHTLY,
-    partition: str = "",
-    run_id: str = "",
+    home: Home, moment: int, status: Status, deployment: str = NIGHTLY, partition: str = "", run_id: str = ""
 ) -> RunRecord:
     """Write the record of a run that began at a minute."""
     record = RunRecord(

@@ -20,11 +20,7 @@ from tests.operations.test_deployments import deploy
 from tests.ports import free_port
 from tests.postgres import BINARIES, USER, cluster_folder, needs_postgres
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-    needs_postgres,
-]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), needs_postgres]
 
 
 class Cluster:

@@ -60,8 +60,7 @@ QueriesOption = Annotated[
 ]
 MostOption = Annotated[int | None, typer.Option("-k", min=1, help="Completions of each triple.", show_default="10")]
 KnownOption = Annotated[
-    str | None,
-    typer.Option("--known", metavar="leave-out|mark", help="Triples of the data.", show_default="leave-out"),
+    str | None, typer.Option("--known", metavar="leave-out|mark", help="Triples of the data.", show_default="leave-out")
 ]
 TypeOption = Annotated[
     str | None,

@@ -12,10 +12,7 @@ _FIGURES = ("rank", "score", "probability")
 
 
 def show_completions(asked: str, completions: Sequence[dict[str, Any]]) -> None:
-    """Print the completions of one triple, best first; known ones are marked, where there are any.
-
-    `asked`: which of head, relation and tail they are.
-    """
+    """Print the completions of one triple's end `asked`, best first; known ones are marked, where there are any."""
     if not completions:
         return
     question = " ".join("?" if end == asked else str(completions[0][end]) for end in _ENDS)

@@ -100,11 +100,9 @@ class _CheckListener(Listener):
 
 
 def check_data(recipe: Recipe, home: Home, listener: Listener) -> DataCheck:
-    """Ingest and preprocess into a temporary folder, which goes; return what was found, mistakes included.
+    """Ingest and preprocess into a temporary folder of the home, which goes; return what was found, mistakes included.
 
-    The folder lies in the home's `work`, where there is room for a data set; a source that has to be downloaded is, as
-    `run` would. Disk and memory: as of these stages. Raises RecipeError: the home cannot be written; StageError: its
-    disk is full.
+    Disk and memory: as of these stages. Raises RecipeError: the home cannot be written; StageError: its disk is full.
     """
     found = DataCheck()
     with ExitStack() as stack:

@@ -109,10 +109,7 @@ def follow(home: Home, run_id: str) -> int:
 
 
 def _answer(question: Callable[[], T]) -> T:
-    """Return the server's answer. While it is away that is said, once, and it is asked again.
-
-    Raises StageError: it stays away. By itself Prefect would wait for minutes without a word, and end with a traceback.
-    """
+    """Return the server's answer; while it is away that is said, once, and it is asked again. Raises StageError."""
     from httpx import HTTPError
     from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 

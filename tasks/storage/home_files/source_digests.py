@@ -1,11 +1,8 @@
 """What source files hold: the sha256 of each, remembered, so that a file that stayed as it was is not read again.
 
-A file is the one that was read before where device, inode, size, time of change and time of status change are all the
-same: tools set the time of change, only the kernel sets that of status change. The memory is one signed file in the
-home, bounded in size; where it is damaged or gone, files are read again.
-
-A file that changed a moment before it was read is not remembered: a second change within the clock's resolution would
-leave all of these as they are (git calls such a file racy).
+A file stayed where device, inode, size, time of change and time of status change (which only the kernel sets) are all
+the same. One that changed a moment before it was read is not remembered: a second change within the clock's resolution
+would leave them (git calls such a file racy). The memory is one signed file in the home, bounded in size.
 """
 
 from __future__ import annotations

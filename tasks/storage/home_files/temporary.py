@@ -25,10 +25,7 @@ _VARIABLE = "TMPDIR"
 
 @contextlib.contextmanager
 def temporary_folder(home: Home) -> Iterator[None]:
-    """Have this process and its children put temporary files into a folder below the home; remove it afterwards.
-
-    Nested blocks share the outermost one's folder. Folders of processes that were killed are removed first.
-    """
+    """Have temporary files of this process and its children in a folder of the home that goes; so do killed ones'."""
     before = os.environ.get(_VARIABLE)
     if before is not None and Path(before).parent == home.work and Path(before).is_dir():
         yield
