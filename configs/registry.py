@@ -239,7 +239,9 @@ class Registry:
         self._scanned = True  # before the imports: a module may ask this registry for a sibling
         package = importlib.import_module(self.package)
         for module in pkgutil.walk_packages(package.__path__, f"{self.package}."):
-            for kind, name in _registered(module.name):
+            spec = importlib.util.find_spec(module.name)
+            source = "" if spec is None or spec.origin is None else Path(spec.origin).read_text(encoding="utf-8")
+            for kind, name in _REGISTERS.findall(source):
                 if REGISTRIES.get(kind.lower(), self) is self and not self._is_told(name, module.name):
                     importlib.import_module(module.name)
 
@@ -247,13 +249,6 @@ class Registry:
         if name in self._module_names:
             return self._module_names[name] == module
         return name in self._elsewhere and _package_of(self._elsewhere[name]) == _package_of(module)
-
-
-def _registered(module: str) -> list[tuple[str, str]]:
-    """Return the registry and the name of each component of a module, without importing it."""
-    spec = importlib.util.find_spec(module)
-    source = "" if spec is None or spec.origin is None else Path(spec.origin).read_text(encoding="utf-8")
-    return _REGISTERS.findall(source)
 
 
 def _package_of(module: str) -> str:

@@ -62,7 +62,14 @@ class Recovery:
         ):
             for run in self._runs(state):
                 mend(run, records.get(str(run.id)))
-        self._look_after_backfills()
+        from flows.backfill import store
+        from flows.backfill.actions import resume_schedule_if_done, settle_tracking
+
+        for backfill in store.all_backfills(self._client):
+            if backfill.mlflow_state in ("", "RUNNING"):
+                settle_tracking(self._client, self._home, backfill)
+            if backfill.resume_schedule and resume_schedule_if_done(self._client, backfill):
+                logger.warning("backfill %s has ended: %s's schedule goes on", backfill.id, backfill.deployment)
 
     def _start_again(self, run: Any, record: RunRecord | None) -> None:
         """Start a crashed run again after 10, 40, 160 seconds; one that lives after all goes on."""
@@ -146,16 +153,6 @@ class Recovery:
             return False
         workers = self._client.read_workers_for_work_pool(run.work_pool_name)
         return not any(worker.name == host and worker.status == "ONLINE" for worker in workers)
-
-    def _look_after_backfills(self) -> None:
-        from flows.backfill import store
-        from flows.backfill.actions import resume_schedule_if_done, settle_tracking
-
-        for backfill in store.all_backfills(self._client):
-            if backfill.mlflow_state in ("", "RUNNING"):
-                settle_tracking(self._client, self._home, backfill)
-            if backfill.resume_schedule and resume_schedule_if_done(self._client, backfill):
-                logger.warning("backfill %s has ended: %s's schedule goes on", backfill.id, backfill.deployment)
 
     def _runs(self, state: str) -> list[Any]:
         """Return graphmill's runs in a state, however old they are; of those that have ended the last days' only."""

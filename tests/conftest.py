@@ -43,7 +43,7 @@ FORKED = (
     *("tests/sampling/", "tests/train/"),
     *("tests/test_benchmarks.py", "tests/test_graph_benchmarks.py", "tests/test_relational_benchmark.py"),
     "tests/test_triple_benchmarks.py",
-    *("tests/flows/test_prefect_database.py", "tests/flows/test_shards.py"),
+    "tests/flows/test_shards.py",
 )
 IN_MEMORY, ROOM = Path("/dev/shm"), 6 << 30
 SHARED_DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"

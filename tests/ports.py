@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from http.server import BaseHTTPRequestHandler
 
 
 def free_ports(count: int) -> list[int]:
@@ -16,3 +17,13 @@ def free_ports(count: int) -> list[int]:
 
 def free_port() -> int:
     return free_ports(1)[0]
+
+
+class Fine(BaseHTTPRequestHandler):
+    """Answers that all is well."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None: ...

@@ -287,14 +287,10 @@ def test_no_name_becomes_a_path_but_through_file_name() -> None:
 @pytest.mark.parametrize(
     "code",
     [
-        "def f(folder: Path, name: str): return folder / name",
         "def f(folder: Path, name: str): return folder / f'{name}.json'",
-        "def f(home: Home, name: str): return home.locks / f'registry-{name}.lock'",
         "def f(home: Home, model): return home.downloads / 'models' / (model.id or model.name)",
         "def f(path: Path, name: str): return path.with_name(name)",
-        "def f(path: Path, name: str): return path.joinpath('a', name)",
         "def f(path: Path, name: str): return path.with_suffix('.' + name)",
-        "def f(name: str): return Path(f'{name}.html')",
         "def f(name: str): return open(f'/tmp/{name}')",
         "def f(folder: Path, name: str): return np.load(f'{folder}/{name}.npy')",
         "def f(folder: Path, name: str): return os.path.join(folder, name)",

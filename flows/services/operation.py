@@ -69,7 +69,9 @@ def bring_up(home: Home, named: dict[str, Any], *, foreground: bool) -> None:
             show_status(home, as_json=False)
             return
         end_leftovers(home)
-        with file_lock(_ports_lock()):
+        # Of this user's `up` on all homes, and in no folder where others write: they could hold it for ever.
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        with file_lock(cache / "graphmill" / "ports.lock"):
             settings = _resolved_settings(kept or ServiceSettings(), options)
             write_settings(home, settings)
             with waiting("making the databases"):
@@ -86,11 +88,6 @@ def bring_up(home: Home, named: dict[str, Any], *, foreground: bool) -> None:
     show_status(home, as_json=False)
     if settings.password is not None and (kept is None or kept.password != settings.password):
         out().print(f"user      {USER}\npassword  {settings.password}   (shown once; kept in {settings_path(home)})")
-
-
-def _ports_lock() -> Path:
-    """Lock of this user's `up` on all homes, in no folder where others write: they could hold it for ever."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "graphmill" / "ports.lock"
 
 
 def _resolved_settings(kept: ServiceSettings, options: dict[str, Any]) -> ServiceSettings:

@@ -27,7 +27,9 @@ def check_database(settings: ServiceSettings) -> None:
             # Prefect's migrations index texts by trigrams.
             connection.execute("CREATE EXTENSION IF NOT EXISTS pg_trgm")
     except psycopg.Error as error:
-        reason = _masked(str(error).strip().splitlines()[-1], url)
+        reason, password = str(error).strip().splitlines()[-1], urlsplit(url).password or ""
+        for secret in filter(None, (password, unquote(password))):
+            reason = reason.replace(secret, "***")
         raise RecipeError(f"--database: PostgreSQL at {place} cannot be used: {reason}") from None
 
 
@@ -49,10 +51,3 @@ def database_place(url: str) -> str:
             "/ ? # @ : [ ] % of its user and password (%2F for /, %25 for %), and look whether the port is a number"
         )
     return place
-
-
-def _masked(text: str, url: str) -> str:
-    password = urlsplit(url).password
-    for secret in filter(None, (password, unquote(password or ""))):
-        text = text.replace(secret, "***")
-    return text

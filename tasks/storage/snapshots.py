@@ -94,14 +94,8 @@ def earlier_snapshots(home: Home, recipe: Recipe, stage: str) -> list[SnapshotRu
             if record.recipe != recipe.name or as_of is None or stage not in record.stages:
                 continue
             earlier = is_earlier(normalise_as_of(as_of), recipe.snapshot.as_of, unit)
-        except (
-            IntegrityError,
-            OSError,
-            ValueError,
-            LookupError,
-            AttributeError,
-        ):  # being written, or not the record of a run with snapshots
-            continue
+        except (IntegrityError, OSError, ValueError, LookupError, AttributeError):
+            continue  # being written, or not the record of a run with snapshots
         keys = {name: entry.key for name, entry in record.stages.items()}
         if model != recipe.model.name or not earlier or not store.folder(stage, keys[stage]).is_dir():
             continue

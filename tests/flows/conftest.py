@@ -50,6 +50,12 @@ def environment() -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
 
 
+def called(words: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    usual = {"env": environment(), "cwd": ROOT, "timeout": 600}
+    return subprocess.run(words, capture_output=True, text=True, **{**usual, **options})
+
+
 def graphmill(home: Path, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run the command as a user does, only without waiting for its imports."""
     with forked_processes():

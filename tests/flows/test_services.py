@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import HTTPServer
 
 import pytest
 
@@ -23,15 +23,7 @@ from flows.services.settings import ServiceSettings, resolve, write_settings
 from flows.services.state import SupervisorState, born, lock_path, write_state
 from tasks.storage.artifacts import file_lock
 from tasks.storage.home import Home
-from tests.ports import free_port
-
-
-class Well(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None: ...
+from tests.ports import Fine, free_port
 
 
 @pytest.fixture
@@ -53,7 +45,7 @@ def url(home: Home) -> Iterator[str]:
 def test_a_server_that_is_starting_is_waited_for(home: Home, url: str) -> None:
     def start() -> None:
         time.sleep(1.0)
-        with HTTPServer(("127.0.0.1", int(url.rpartition(":")[2].partition("/")[0])), Well) as server:
+        with HTTPServer(("127.0.0.1", int(url.rpartition(":")[2].partition("/")[0])), Fine) as server:
             server.handle_request()
 
     starting = threading.Thread(target=start)
@@ -107,8 +99,8 @@ def test_stores_that_are_no_servers_pass(monkeypatch: pytest.MonkeyPatch, store:
 
 @pytest.mark.usefixtures("_own_store")
 def test_a_server_without_a_page_of_health_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Other(Well):
-        def do_GET(self) -> None:
+    class Other(Fine):
+        def do_GET(self) -> None:  # noqa: N802
             self.send_error(404)
 
     with HTTPServer(("127.0.0.1", 0), Other) as server:

@@ -19,7 +19,7 @@ from flows.terminal import waiting as module
 from flows.terminal.console import table
 from flows.terminal.progress import Reporter
 from flows.terminal.waiting import waiting
-from tests.ports import free_port
+from tests.ports import Fine, free_port
 
 LONG = "words that say at length why a stage runs again, " * 4
 
@@ -113,21 +113,12 @@ def test_nothing_is_said_of_a_moment(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert "..." not in capsys.readouterr().err
 
 
-class _Ok(http.server.BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.end_headers()
-
-    def log_message(self, *_args: object) -> None:
-        pass
-
-
 def test_a_server_that_is_away_is_named_at_once_and_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
     port, servers = free_port(), []
 
     def question() -> int:
         if len(servers) < 2:  # the first time nobody listens
-            servers.append(http.server.HTTPServer(("127.0.0.1", port), _Ok) if servers else None)
+            servers.append(http.server.HTTPServer(("127.0.0.1", port), Fine) if servers else None)
         if servers[-1] is not None:
             threading.Thread(target=servers[-1].handle_request, daemon=True).start()
         with httpx.Client(trust_env=False) as client:
