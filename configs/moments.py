@@ -93,7 +93,6 @@ def _stamp(value: datetime.datetime) -> str:
 
 
 def _end_seconds(as_of: str) -> int:
-    """Return the first second since 1970 that is after a moment."""
     if _STAMP.fullmatch(as_of):
         return int(datetime.datetime.fromisoformat(as_of).timestamp()) + 1
     year, month, day = int(as_of[:4]), int(as_of[5:7] or 12), int(as_of[8:10] or 0)

@@ -17,7 +17,9 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BeforeValidator, SerializeAsAny
 
 from configs.base import ComponentConfig
 from configs.errors import RecipeError, readable
@@ -334,3 +336,15 @@ REGISTRIES: dict[str, Registry] = {
     "evaluators": EVALUATORS,
 }
 """All that a recipe can name, in the order of a recipe, by the names of commands (`graphmill loaders`) and pages."""
+
+# Places in a recipe where a component stands: whatever is written there becomes its `Config`.
+DatasetSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(DATASETS.config)]
+TransformSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(TRANSFORMS.config)]
+PartitionerSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(PARTITIONERS.config)]
+ModelSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(MODELS.config)]
+LoaderSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(LOADERS.config)]
+ScheduleSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(SCHEDULES.config)]
+EmbeddingsSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(EMBEDDINGS.config)]
+StrategySection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(STRATEGIES.config)]
+TripleLossSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(TRIPLE_LOSSES.config)]
+EvaluatorSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(EVALUATORS.config)]

@@ -20,9 +20,9 @@ from configs.families.row_training import train_section
 from configs.layout_options import LAYOUT, LayoutOptions, NeighborsConfig
 from configs.metric_names import check_measured
 from configs.moments import normalise_as_of
+from configs.registry import DatasetSection, EvaluatorSection, ModelSection, PartitionerSection, TransformSection
 from configs.training import TrainBase, TrainConfig
 from configs.values.expectations import ExpectConfig
-from configs.values.sections import DatasetSection, EvaluatorSection, ModelSection, PartitionerSection, TransformSection
 from configs.values.sizes import number_of_bytes
 
 STAGES = ("ingest", "preprocess", "components", "partition", "train", "evaluate", "publish")

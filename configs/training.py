@@ -13,8 +13,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 
 from configs import registry
 from configs.base import MAX_NUMBER, ConfigModel, StrTuple
+from configs.registry import EmbeddingsSection, LoaderSection, ScheduleSection, StrategySection
 from configs.values.hosts import check_hosts, with_machines
-from configs.values.sections import EmbeddingsSection, LoaderSection, ScheduleSection, StrategySection
 
 
 class TrainBase(ConfigModel):

@@ -108,7 +108,6 @@ class Recovery:
         return max(int(run.run_count), again + 1)
 
     def _give_back(self, run: Any, record: RunRecord | None) -> None:
-        """Give a run back that was taken and never started."""
         from flows.backfill.actions import schedule_again
 
         patience = _PENDING_SECONDS if self._starts_processes(run) else _PENDING_ELSEWHERE_SECONDS
@@ -141,14 +140,12 @@ class Recovery:
             logger.warning("%s: crashed, its machine %s is gone", run.name, record.host)
 
     def _starts_processes(self, run: Any) -> bool:
-        """Whether the run's pool starts processes of its worker's machine."""
         name = run.work_pool_name
         if name is not None and name not in self._pool_types:
             self._pool_types[name] = str(self._client.read_work_pool(name).type)
         return self._pool_types.get(name, "process") == "process"
 
     def _is_gone(self, run: Any, host: str) -> bool:
-        """Whether another machine, where the run is or was, has no worker any more."""
         if self._age(run) < _GONE_SECONDS or run.work_pool_name is None:
             return False
         workers = self._client.read_workers_for_work_pool(run.work_pool_name)

@@ -91,7 +91,6 @@ def bring_up(home: Home, named: dict[str, Any], *, foreground: bool) -> None:
 
 
 def _resolved_settings(kept: ServiceSettings, options: dict[str, Any]) -> ServiceSettings:
-    """Return the settings as they were, with what was named now, and ports that are free. Raises RecipeError."""
     ports = {name: options.get(f"{name}_port") for name in ("prefect", "mlflow")}
     named = {name for name in kept.named_ports if ports[name] != 0} | {name for name, port in ports.items() if port}
     return resolve(kept.model_copy(update={**options, "named_ports": tuple(sorted(named))}))
@@ -106,7 +105,7 @@ def _prepare_stores(home: Home, settings: ServiceSettings) -> None:
         prepare_database(home)
         prepare_store(home)
     else:
-        from flows.services.postgres import check_database
+        from flows.services.settings import check_database
 
         check_database(settings)
 

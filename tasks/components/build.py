@@ -75,7 +75,6 @@ def size_report(sizes: Array) -> dict[str, Any]:
 
 
 def _pass_through(store: GraphStore, writer: ArrayWriter, fields: dict[str, Any]) -> dict[str, Any]:
-    """Give every array a second name."""
     writer.link_all(store)
     return {**fields, "arrays": writer.entries, "rows": store.manifest.num_edges}
 

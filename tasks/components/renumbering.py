@@ -68,7 +68,6 @@ def gather(source: Array, rows: Array, writer: ArrayWriter, name: str) -> None:
 def _write_direction(
     store: GraphStore, writer: ArrayWriter, order: NodeOrder, direction: str, edge_arrays: list[str]
 ) -> tuple[Array, Array]:
-    """Write one adjacency under the new numbers, and with it data that stands beside its entries."""
     old_indptr, old_indices = np.asarray(store[f"{direction}_indptr"]), np.asarray(store[f"{direction}_indices"])
     indptr = np.empty(len(order.new_to_old) + 1, np.int64)
     _new_offsets(old_indptr, order.new_to_old, indptr)

@@ -208,7 +208,7 @@ class Mrr(Evaluator):
     @property
     def names(self) -> Sequence[str]:
         """Names of all that it measures."""
-        return metrics.names_with_mrr(self.graph.task)
+        return metrics.names_with_mrr(of_triples=self.graph.split_rows.are_triples)
 
     def values(self, prediction: Prediction) -> dict[str, float]:
         """MRR, then the hits that OGB prints beside it; of triples the mean rank, and the MRR if ties were won or lost.

@@ -236,9 +236,9 @@ def ranks(positive: Floats, negative: Floats) -> Floats:
     return result
 
 
-def names_with_mrr(task: str) -> Sequence[str]:
+def names_with_mrr(*, of_triples: bool) -> Sequence[str]:
     """Return the names of what `mrr` (of links) and `mrr_of_triples` return."""
-    of_ties = ("mean_rank", "mrr_optimistic", "mrr_pessimistic") if task == "triple" else ()
+    of_ties = ("mean_rank", "mrr_optimistic", "mrr_pessimistic") if of_triples else ()
     return ("mrr", "hits@1", "hits@3", "hits@10", *of_ties)
 
 

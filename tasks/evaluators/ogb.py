@@ -68,7 +68,11 @@ class Ogb(Evaluator):
     @property
     def names(self) -> Sequence[str]:
         """Names of all that it measures."""
-        return metrics.names_with_mrr(self.graph.task) if self._kind == "mrr" else super().names
+        return (
+            metrics.names_with_mrr(of_triples=self.graph.split_rows.are_triples)
+            if self._kind == "mrr"
+            else super().names
+        )
 
     def __call__(self, prediction: Prediction) -> dict[str, float]:
         """What OGB prints; `acc` is called `accuracy`."""

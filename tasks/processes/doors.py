@@ -86,7 +86,6 @@ def _connections(file: str = "/proc/net/tcp") -> list[_Connection]:
 
 
 def _sockets() -> dict[int, int]:
-    """Return this process's descriptors of sockets by inode."""
     found = {}
     for path in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):  # the folder's own

@@ -197,7 +197,6 @@ def _watch(reader: int) -> None:
 
 
 def _seconds_left(seconds: float) -> float:
-    """Return how much is left of so many seconds since the first signal."""
     assert _state.signalled_at is not None
     return _state.signalled_at + seconds - time.monotonic()
 
@@ -217,7 +216,6 @@ def kill_children() -> None:
 
 
 def _end_now() -> None:
-    """Close what is open, each as far as it gets, and end."""
     kill_children()
     # Side by side: a server that does not answer must not keep the others waiting.
     threads = [threading.Thread(target=_close_quietly, args=(close,), daemon=True) for close in _state.closers]

@@ -131,7 +131,6 @@ def try_lock(path: Path) -> Iterator[bool]:
 
 @contextlib.contextmanager
 def _lock_file(path: Path) -> Iterator[int]:
-    """Open a lock's file; what is held of it ends with the block."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:

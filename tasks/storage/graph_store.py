@@ -193,6 +193,5 @@ class ArrayWriter:
         link_or_copy(store.folder / entry.path, self._add(name, entry.dtype, entry.shape))
 
     def _add(self, name: str, dtype: str, shape: tuple[int, ...]) -> Path:
-        """Note an array and return its file."""
         self.entries[name] = ArrayEntry(path=f"{file_name(name)}.npy", dtype=dtype, shape=shape)
         return self.folder / self.entries[name].path

@@ -145,7 +145,6 @@ class IdMap:
         return self._graph.manifest.node_types.index(self._graph.manifest.target_type)
 
     def _types(self, dense: Array) -> Array:
-        """Return the number of each node's type."""
         return np.searchsorted(self._offsets, dense, side="right") - 1
 
     def _of_type(self, number: int, dense: Array) -> pa.Array:

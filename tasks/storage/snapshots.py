@@ -69,8 +69,6 @@ class _Stage:
 
 @dataclass(frozen=True)
 class _Record:
-    """What is read of a run's record."""
-
     recipe: str
     config: dict[str, Any]
     stages: dict[str, _Stage]

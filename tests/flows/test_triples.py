@@ -18,7 +18,7 @@ from benchmarks.gnn_graphs import prepare
 from configs.registry import DATASETS
 from configs.schema import Recipe
 from flows.cli import app
-from flows.commands.outputs.completions import show_completions
+from flows.commands.outputs.use import show_completions
 from tasks.apply.completion.asked import CompletionRequest
 from tasks.apply.run import OutputRequest
 from tasks.ingest.stage import STAGE

@@ -12,9 +12,8 @@ import yaml
 from configs.errors import RecipeError
 from configs.load import build_recipe
 from flows.backfill import actions
-from flows.backfill.actions import check_order
+from flows.backfill.actions import check_order, over_versions, settled
 from flows.backfill.spec import Backfill, check_id, default_id, parse_grid
-from flows.backfill.versions import over_versions, settled
 from tasks.readers.table_formats.opened import OPENED
 from tests.ingest.versioned_tables import append_delta, set_moment, write_delta
 
@@ -161,7 +160,6 @@ def nightly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     recipe = tmp_path / "lake.yaml"
     recipe.write_text(yaml.safe_dump({"name": "lake", "dataset": dataset, "model": {"name": "gcn"}}))
     deployment = SimpleNamespace(parameters={"recipe": str(recipe), "snapshot": "scheduled"})
-    monkeypatch.setattr("flows.deploy.deployments.find_deployment", lambda client, name, **options: deployment)
     monkeypatch.setattr(actions, "find_deployment", lambda client, name, **options: deployment)
     return recipe
 
@@ -193,7 +191,7 @@ def test_they_begin_when_every_table_is_there(nightly: Path) -> None:
 
 def test_files_have_no_versions(nightly: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deployment = SimpleNamespace(parameters={"recipe": str(nightly)})
-    monkeypatch.setattr("flows.deploy.deployments.find_deployment", lambda client, name, **options: deployment)
+    monkeypatch.setattr(actions, "find_deployment", lambda client, name, **options: deployment)
     nightly.write_text(nightly.read_text().replace("delta:", ""))
     with pytest.raises(RecipeError, match="--every version: no table is one that keeps its versions"):
         over_versions(None, Backfill(id="x", deployment="nightly", every="version"))

@@ -119,7 +119,7 @@ def recipe_and_overrides(words: list[str] | None) -> tuple[str | None, list[str]
 
 
 def _show_written(facts: list[tuple[str, str]], record: dict[str, Any], as_json: bool) -> None:
-    from flows.commands.outputs.completions import show_completions
+    from flows.commands.outputs.use import show_completions
     from flows.terminal.console import err, out, print_facts
 
     completions = record.get("completions")

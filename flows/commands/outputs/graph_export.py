@@ -42,7 +42,6 @@ def export_graph(
 
 
 def _keys(home: Home, source: str, overrides: list[str], verbose: bool) -> tuple[str, dict[str, str]]:
-    """Return the recipe's name and the keys of its artifacts, which are there."""
     from flows.commands.recipes.run import RunRequest
     from flows.commands.runs.runs import find_run
 

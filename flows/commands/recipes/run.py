@@ -120,7 +120,7 @@ def _over_machines(request: RunRequest, selection: Selection, recipe: Recipe | N
 
 def _run_from_cache(home: Home, request: RunRequest, recipe: Recipe, selection: Selection) -> RunRecord | None:
     """Return the run where everything is there, and no server keeps the history of runs; else None."""
-    from flows.pipeline.cached_run import find_all_stages, is_expected, record_cached_run
+    from flows.pipeline.run_endings import find_all_stages, is_expected, record_cached_run
 
     if selection.force or request.verbose:
         return None

@@ -148,7 +148,6 @@ def exit_code(state: Any, error: str) -> int:
 
 
 def _print_log(client: Any, run_id: str, seen: int) -> int:
-    """Print what the log says beyond its first `seen` lines; returns how many there were."""
     import uuid
 
     from prefect.client.schemas.filters import LogFilter, LogFilterFlowRunId

@@ -59,8 +59,6 @@ class Identity(NamedTuple):
 
 @dataclass(frozen=True)
 class _Read:
-    """A file as it was read."""
-
     sha256: str
     identity: Identity
     lasting: bool
@@ -96,7 +94,6 @@ class SourceDigests:
         return described
 
     def _look_up(self, paths: list[Path]) -> list[tuple[str, int]]:
-        """Return digest and size of each file."""
         identities = [Identity.of(check_file(path)) for path in paths]
         memory = _Memory(self.home)
         remembered = memory.read() if paths else {}
