@@ -144,7 +144,6 @@ def shared_data() -> Path:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Any:
-    """A real file system with little room."""
     place = tmp_path / "small"
     place.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)], capture_output=True)

@@ -17,7 +17,6 @@ _DATA = {field.name for field in fields(TrainingData)}
 def make_loader(
     name: str, store: GraphStore, features: FeatureSource | None = None, model: GraphModel | None = None, **options: Any
 ) -> Any:
-    """Build a loader from its options; those that `TrainingData` has, such as `seed`, go there."""
     features = features or FeatureSource.open(store, edges=False)
     others = {key: options.pop(key) for key in _DATA & options.keys()}
     data = TrainingData.of(model, store, features, **others) if model else TrainingData(store, features, **others)

@@ -7,7 +7,6 @@ from http.server import BaseHTTPRequestHandler
 
 
 def free_ports(count: int) -> list[int]:
-    """Return different ports of loopback that are free now."""
     listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [int(listener.getsockname()[1]) for listener in listeners]
     for listener in listeners:
@@ -20,8 +19,6 @@ def free_port() -> int:
 
 
 class Fine(BaseHTTPRequestHandler):
-    """Answers that all is well."""
-
     def do_GET(self) -> None:
         self.send_response(200)
         self.end_headers()

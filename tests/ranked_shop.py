@@ -28,7 +28,6 @@ MOMENTS = tuple(range(100 * DAY, 401 * DAY, HORIZON))
 
 
 def store_of(parent: Parent) -> GraphStore:
-    """Open it."""
     return GraphStore(parent.folder, parent.manifest)
 
 

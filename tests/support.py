@@ -45,7 +45,6 @@ def write_csc(writer: ArrayWriter, num_nodes: int, src: np.ndarray, dst: np.ndar
 
 
 def finish(folder: Path, writer: ArrayWriter, kind: type[Manifest] = GraphManifest, **fields: Any) -> Parent:
-    """Fill in a manifest and write it."""
     defaults: dict[str, Any] = {
         "stage": "preprocess",
         "dataset": "test",
@@ -207,7 +206,6 @@ def as_partition(parent: Parent) -> Parent:
 
 
 def stage_entry(name: str, **given: Any) -> StageRecord:
-    """What a run's record has of a stage (`tasks.calls.StageRecord`)."""
     entry = {"name": name, "status": "ran", "key": "k", "digest": "", "version": 1, "config": {}, "parents": {}}
     entry |= {"seconds": 0.0, "build_seconds": 0.0, "peak_bytes": 0, "rows": 0, "bytes": 0, "folder": ""}
     return StageRecord.model_validate(entry | {"warnings": [], "repaired": ""} | given)

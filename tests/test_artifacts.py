@@ -32,8 +32,6 @@ RECIPE: Recipe = build_recipe(json.loads(json.dumps(TINY)))
 
 
 class Counting:
-    """A stage that counts its builds and can be told to fail."""
-
     def __init__(self, resumable: bool = False) -> None:
         self.builds = 0
         self.fail: BaseException | None = None

@@ -75,7 +75,6 @@ def test_a_mistake_is_told_in_one_line(tmp_path: Path) -> None:
 
 
 def run(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """Run Python without what is absent; so do the workers that it starts."""
     (folder / "sitecustomize.py").write_text(BLOCK)
     paths = os.pathsep.join([str(folder), str(ROOT), os.environ.get("PYTHONPATH", "")])
     return subprocess.run(

@@ -200,7 +200,6 @@ NEST = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {HOLD!r}]
 
 @contextmanager
 def holding(code: str) -> Iterator[subprocess.Popen[str]]:
-    """A process that holds memory until the block ends."""
     command = [sys.executable, "-c", code]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -19,7 +19,6 @@ from configs.reading.parsing import without_collection
 
 @contextmanager
 def another_thread_inside() -> Iterator[None]:
-    """Hold a second thread within `without_collection`."""
     inside, leave = threading.Event(), threading.Event()
 
     def parse() -> None:

@@ -76,7 +76,6 @@ class Natively:
         return text
 
     def environment(self, service: str, **changes: str) -> dict[str, str]:
-        """The environment that the container has."""
         temporary = self.folder / service / "tmp"
         temporary.mkdir(parents=True, exist_ok=True)
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
@@ -123,7 +122,6 @@ class Natively:
             )
 
     def wait_until_healthy(self, *services: str, seconds: float = 280.0) -> None:
-        """Ask by the compose file's own health check."""
         deadline = time.monotonic() + seconds
         for service in services:
             check = self.compose["services"][service]["healthcheck"]["test"]

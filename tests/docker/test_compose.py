@@ -25,7 +25,6 @@ OWN = ("prefect", "mlflow", "worker", "gpu-worker", "graphmill")
 
 
 def served(test: Callable[..., None]) -> Any:
-    """Mark a test that needs all services."""
     return pytest.mark.slow(pytest.mark.timeout(900)(needs_postgres(test)))
 
 
@@ -99,7 +98,6 @@ def test_nothing_starts_without_its_secrets(
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Natively]:
-    """What `docker compose up` starts."""
     ports = dict(zip(["postgres", "prefect", "mlflow", "worker"], free_ports(4), strict=True))
     compose = load_compose(
         {"GRAPHMILL_PUBLIC_NAMES": "graphs.example", "GRAPHMILL_MLFLOW_PAGES": "https://runs.example"}

@@ -34,7 +34,6 @@ TINY: dict[str, Any] = {
 
 
 def write_recipe(folder: Path, **changes: Any) -> Path:
-    """Write the tiny recipe with some sections replaced."""
     path = folder / "tiny.yaml"
     path.write_text(yaml.safe_dump({**TINY, **changes}))
     return path
@@ -51,7 +50,6 @@ def environment() -> dict[str, str]:
 
 
 def called(words: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end."""
     usual = {"env": environment(), "cwd": ROOT, "timeout": 600}
     return subprocess.run(words, capture_output=True, text=True, **{**usual, **options})
 

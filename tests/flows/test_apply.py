@@ -30,8 +30,6 @@ pytestmark = pytest.mark.timeout(900)  # a loaded machine takes ten times as lon
 
 
 class Trained(Shell):
-    """A home in which a small model was trained on tables, twice."""
-
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         write_tables(folder / "old")

@@ -31,8 +31,6 @@ HEAVY = frozenset(
 
 
 class Done:
-    """A home in which the tiny recipe ran once."""
-
     def __init__(self, folder: Path) -> None:
         self.home = folder / "home"
         self.recipe = write_recipe(folder)
@@ -102,7 +100,6 @@ def test_nothing_is_left_running(done: Done) -> None:
 
 
 def imports_of(done: Done, *arguments: str) -> tuple[str, set[str]]:
-    """Return what a command prints, and the names of all modules that it imports."""
     process = called(command(done.home, *arguments), env={**environment(), "PYTHONPROFILEIMPORTTIME": "1"})
     assert process.returncode == 0, process.stderr
     imported = {line.rpartition("|")[2].strip() for line in process.stderr.splitlines() if "import time:" in line}

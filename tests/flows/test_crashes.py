@@ -75,7 +75,6 @@ class Run:
         return False
 
     def kill(self, member: str, rng: random.Random) -> bool:
-        """Kill a member if there is one now."""
         if self.process.poll() is not None:
             return False
         if member == "group":
@@ -117,7 +116,6 @@ class Run:
 
 
 def left_behind(run: Run, shared_before: set[str]) -> list[str]:
-    """Temporary files outside of the home, in its work folder, and in shared memory."""
     work = [path.name for path in (run.home / "work").iterdir()]
     mine = {path.name for path in Path("/dev/shm").iterdir() if path.stat().st_uid == os.getuid()} - shared_before
     return [*(path.name for path in run.temporary.iterdir()), *work, *sorted(mine & _of_torch(mine))]
@@ -128,7 +126,6 @@ def _of_torch(names: set[str]) -> set[str]:
 
 
 def undisturbed(home: Path, arguments: list[str]) -> dict[str, str]:
-    """Run the stages up to the evaluation here, and return their artifacts' keys."""
     recipe = load_recipe(arguments[1], arguments[2:])
     keys: dict[str, str] = {}
     for stage in STAGES[:-1]:
@@ -190,7 +187,6 @@ def crash(home: Path, arguments: list[str], kills: list[tuple[str, str, float]],
 
 
 def compare(home: Path, calm: Path, arguments: list[str], kills: list[tuple[str, str, float]]) -> Counter[str]:
-    """Crash a run as told, and have an undisturbed one beside it."""
     before = {path.name for path in Path("/dev/shm").iterdir()}
     counts: Counter[str] = Counter()
     run = crash(home, arguments, kills, counts)
@@ -282,7 +278,6 @@ def test_twenty_kills_of_trainings_of_tables(tmp_path: Path, recipe: str) -> Non
 
 
 def _lives(member: str, stage: str, ranks: int) -> bool:
-    """Whether a stage has such a member."""
     if member == "starter":
         return stage == "train" and ranks > 1
     return {"rank": "train", "worker": "evaluate"}.get(member, stage) == stage

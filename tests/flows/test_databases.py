@@ -113,7 +113,6 @@ def wrecked(folder: Path, patch: pytest.MonkeyPatch) -> Home:
 
 @pytest.fixture(scope="module")
 def mended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
-    """A home whose database was a wreck and is whole now."""
     with pytest.MonkeyPatch.context() as patch:
         home = wrecked(tmp_path_factory.mktemp("mended"), patch)
         prepare_database(home)

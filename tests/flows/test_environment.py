@@ -100,7 +100,6 @@ PROFILES = 'active = "evil"\n[profiles.evil]\nPREFECT_LOGGING_CONFIG_PATH = "{fo
 
 
 def cloned(folder: Path, *names: str) -> Path:
-    """Return a folder with some of the files, all of which name what runs code."""
     place = folder / "cloned"
     place.mkdir()
     texts = {name: FILES[name] for name in names}

@@ -50,7 +50,6 @@ NIGHTLY, HOURLY = "d-nightly", "d-hourly"
 def leave(
     home: Home, moment: int, status: Status, deployment: str = NIGHTLY, partition: str = "", run_id: str = ""
 ) -> RunRecord:
-    """Write the record of a run that began at a minute."""
     record = RunRecord(
         id=run_id or f"run-{moment}",
         recipe="tiny",

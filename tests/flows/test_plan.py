@@ -170,7 +170,6 @@ EDGES = "src,dst\n" + "".join(f"{i},{i + 1}\n" for i in range(20))
 
 
 def test_columns_that_the_recipe_does_not_name(place: Path) -> None:
-    """Somebody may have forgotten them: a model without features is a poor one."""
     write(NODES, "src,dst,since\n1,2,2020\n", nodes={"features": []})
     code, found, shown = check("mine.yaml")
     assert code == 0

@@ -214,7 +214,6 @@ LIMIT = 30 * DAY
 
 
 def put(path: Path, days: float = 0.0) -> Path:
-    """Write a file (and its folder) that is so many days old."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"x" * 100)
     for place in (path, path.parent):

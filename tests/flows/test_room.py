@@ -118,7 +118,6 @@ def test_what_the_machine_refused_is_found_in_what_libraries_wrap() -> None:
 
 
 def fill(folder: Path) -> None:
-    """Leave nothing free."""
     with suppress(OSError), (folder / "fill").open("wb") as file:
         while True:
             file.write(b"x" * 4096)

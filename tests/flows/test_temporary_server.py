@@ -23,7 +23,6 @@ from tasks.storage.home import Home
 
 @pytest.fixture
 def small(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedServer]:
-    """A server whose process starts in a moment."""
     monkeypatch.setattr(
         temporary_server, "_COMMAND", [sys.executable, str(Path(__file__).with_name("small_server.py"))]
     )
@@ -37,7 +36,6 @@ def small(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedServe
 
 
 def ask(server: EmbeddedServer) -> int:
-    """Return the process that answers; the password is part of the question."""
     import base64
 
     token = base64.b64encode(server._password.encode()).decode()

@@ -175,8 +175,6 @@ NAMES = ["next", "previous", "fifth", "far", "opposite"]
 
 
 class Trained(Shell):
-    """A home with a model of a ring of towns, `t0` to `t119`."""
-
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         triples, _ = planted_triples()

@@ -36,8 +36,6 @@ def under_fire(tmp_path: Path) -> Iterator[Installation]:
 
 
 class Controller:
-    """`backfill create` and then `watch`, started again whenever it was killed."""
-
     def __init__(self, installation: Installation) -> None:
         self._installation = installation
         self._process: subprocess.Popen[bytes] | None = None

@@ -146,7 +146,6 @@ def test_writes_that_lie_close_together_are_one() -> None:
 
 @pytest.fixture
 def nightly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A deployment of a recipe over two tables, one of which was written three times."""
     OPENED.clear()
     write_delta(tmp_path / "nodes", [("2025-01-10", {"id": [1, 2], "kind": ["a", "b"]})])
     write_delta(tmp_path / "edges", [("2025-01-10T00:20:00", {"src": [1], "dst": [2]})])

@@ -86,7 +86,6 @@ def test_the_form_refuses_a_wrong_value_before_a_run_exists(installation: Instal
 
 @pytest.fixture(scope="module")
 def checked(installation: Installation) -> Installation:
-    """One with a deployment that no run comes of."""
     deploy(installation, "checked")
     return installation
 
