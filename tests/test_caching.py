@@ -54,13 +54,9 @@ def test_results_come_back(home: Home) -> None:
 
 
 def test_names_tell_what_results_depend_on() -> None:
-    names = {
-        PickleCache.name("f", 1, a=1, b=2),
-        PickleCache.name("f", 2, a=1, b=2),
-        PickleCache.name("g", 1, a=1, b=2),
-        PickleCache.name("f", 1, a=2, b=1),
-        PickleCache.name("f", 1, a="1", b=2),
-    }
+    others = [PickleCache.name("f", 2, a=1, b=2), PickleCache.name("g", 1, a=1, b=2)]
+    others += [PickleCache.name("f", 1, a=2, b=1), PickleCache.name("f", 1, a="1", b=2)]
+    names = {PickleCache.name("f", 1, a=1, b=2), *others}
     assert len(names) == 5
     assert PickleCache.name("f", 1, b=2, a=1) in names
 
