@@ -39,7 +39,8 @@ def small(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedServe
     server.stop()
 
 
-def ask(server: EmbeddedServer) -> int:
+def answering(server: EmbeddedServer) -> int:
+    """Return the process that answers; the password is part of the question."""
     import base64
 
     token = base64.b64encode(server._password.encode()).decode()
@@ -61,11 +62,11 @@ def wait_for_another(server: EmbeddedServer, before: int) -> None:
 def test_a_killed_server_comes_back_with_its_address_and_password(small: EmbeddedServer) -> None:
     small.launch()
     small.wait()
-    before, url = ask(small), small.url
+    before, url = answering(small), small.url
     killed = psutil.Process(before)  # known before it dies: it may be gone at once
     killed.kill()
     killed.wait(timeout=30)
-    after = ask(small)  # asked while there was none: it waits in the socket's queue
+    after = answering(small)  # asked while there was none: it waits in the socket's queue
     assert (small.url, after != before) == (url, True)
     small.stop()
     time.sleep(0.2)
@@ -79,7 +80,7 @@ def test_a_server_killed_in_its_own_start_starts_again(small: EmbeddedServer) ->
     first = small._process.pid
     threading.Timer(0.3, kill, [small]).start()
     small.wait()
-    assert ask(small) != first
+    assert answering(small) != first
 
 
 def test_a_server_that_ends_by_itself_is_not_started_for_ever(small: EmbeddedServer) -> None:
@@ -98,7 +99,7 @@ def test_a_server_that_is_killed_again_and_again_ends_the_run(
     small.launch()
     small.wait()
     for number in range(temporary_server._MAX_DEATHS):
-        pid = ask(small)
+        pid = answering(small)
         os.kill(pid, signal.SIGKILL)
         if number < temporary_server._MAX_DEATHS - 1:
             wait_for_another(small, pid)
@@ -109,7 +110,7 @@ def test_a_server_that_is_killed_again_and_again_ends_the_run(
     assert "ended 5 times (signal SIGKILL" in str(reasons[0])
     assert "run again, what is done is found" in str(reasons[0])
     with pytest.raises(OSError, match="refused"):
-        ask(small)
+        answering(small)
 
 
 @pytest.mark.parametrize(("status", "away"), [(None, True), (503, True), (404, False)])
