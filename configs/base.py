@@ -82,10 +82,9 @@ def _refuse_excess(name: str, value: Any) -> None:
 
 
 class ComponentConfig(ConfigModel):
-    """Options of a registered component.
+    """Options of a registered component, a class with a nested `Config(ComponentConfig)`.
 
-    A component is a class with a nested `Config(ComponentConfig)`. In a recipe it stands as
-    `{name: graphsage, hidden_dim: 256}`: the registry finds the class by `name`, and its `Config` checks the rest.
+    In a recipe they stand as `{name: graphsage, hidden_dim: 256}`: the registry finds the class by `name`.
     """
 
     name: str

@@ -61,10 +61,9 @@ def find_recipe(name_or_path: str) -> Path:
 
 
 def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a recipe and apply `dotted.key=value` overrides.
+    """Read a recipe and apply `dotted.key=value` overrides; `${NAME}` and `${NAME:-default}` are of the environment.
 
-    Relative paths inside a recipe are relative to the current folder. `${NAME}` and `${NAME:-default}` are taken from
-    the environment. Raises RecipeError: naming the file and the key, with a way out.
+    Relative paths in it are relative to the current folder. Raises RecipeError: naming the file and the key.
     """
     path = find_recipe(name_or_path)
     data = read_yaml(path)

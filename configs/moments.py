@@ -51,10 +51,9 @@ def normalise_as_of(value: object) -> str:
 
 
 def last_time(as_of: str, unit: TimeUnit) -> int:
-    """Return the last time that has come by a moment (`normalise_as_of`), in `unit`: what is not later exists.
+    """Return the last time that has come by a moment (`normalise_as_of`), in `unit`; years are taken whole.
 
-    Years are taken whole: the year of the moment counts. Raises RecipeError: the moment is a date, and the data's times
-    are numbers of no known unit.
+    Raises RecipeError: the moment is a date, and the data's times are numbers of no known unit.
     """
     if _is_number(as_of) and (unit in ("number", "years") or not _YEAR.fullmatch(as_of)):
         return int(as_of)

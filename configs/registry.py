@@ -47,13 +47,8 @@ class Registry:
     ) -> None:
         """Nothing is imported before the first look-up.
 
-        Args:
-            kind: the word for messages (`dataset`).
-            package: scanned for components, with its sub-packages.
-            place: the key of a recipe that names a component (`train.loader`).
-            configs: the modules with the options of its components; none: each stands in its component.
-            default: the component that is meant where a recipe gives options and no name.
-            own_files: whether a recipe may name a file of the user's that has the component.
+        `kind` is the word for messages, `place` the key of a recipe that names a component (`train.loader`), `configs`
+        the modules with options that stand apart, `default` the component that is meant where a recipe gives no name.
         """
         self.kind = kind
         self.place = place

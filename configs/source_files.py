@@ -43,8 +43,7 @@ _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
 def user_path(text: str | Path) -> Path:
     """Return a path as a user wrote it, with `~` resolved; whatever is read or written goes through here.
 
-    Raises DataError: a user that does not exist, or an address such as `s3://bucket/x`, of which a path would make a
-    folder called `s3:`.
+    Raises DataError: a user that does not exist, or an address such as `s3://bucket/x`.
     """
     if (scheme := _ADDRESS.match(str(text))) is not None:
         way_out = "name the path alone" if scheme[1] == "file" else "copy it to or from a file of this machine"

@@ -1,7 +1,6 @@
 """The section `train`: what every training reads, and what those by gradients of batches do.
 
-A model's `Config` says its family, and `families.row_training.SECTIONS` has the family's section. Options that a
-family does not read do not exist in its recipes.
+Options that a model's family does not read do not exist in its recipes (`families.row_training.SECTIONS`).
 """
 
 from __future__ import annotations

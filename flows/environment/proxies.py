@@ -1,7 +1,6 @@
-"""Servers of this machine are never asked for through a proxy.
+"""Servers of this machine are never asked for through a proxy of the environment, which reaches none of them.
 
-A proxy in the environment (`http_proxy`, `ALL_PROXY` ...) is for other machines: it reaches neither a run's own Prefect
-server nor those of `graphmill up`. Prefect's httpx, MLflow's requests and Python's urllib all read `NO_PROXY`.
+Prefect's httpx, MLflow's requests and Python's urllib all read `NO_PROXY`.
 """
 
 from __future__ import annotations

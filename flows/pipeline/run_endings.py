@@ -66,9 +66,8 @@ def manifest_of(home: Home, record: RunRecord, stage: str) -> Any:
 def reported_metrics(report: dict[str, Any], test: dict[str, float]) -> dict[str, float]:
     """Return the metrics of the test split that an evaluation's report has beside those in `test`.
 
-    Of vectors of nodes these are F1 by the share of labels that were known, `f1_micro@0.5`: what is known and what is
-    measured is drawn anew for each share, from all splits. Of triples they are the metrics of those whose entities
-    training saw, `mrr@seen`, which is what GraphVite measures.
+    Of vectors of nodes F1 by the share of known labels, `f1_micro@0.5`, over all splits; of triples, those of whose
+    entities training saw, `mrr@seen`, which is what GraphVite measures.
     """
     shares = report.get("vectors", {}).get("label_shares", {}).get("shares", [])
     metrics = {f"f1_{average}@{one['share']:g}": one[average] for one in shares for average in ("micro", "macro")}

@@ -1,7 +1,6 @@
-"""Which servers a command talks to, and the pages of a run there.
+"""Which servers a command talks to, and the pages of a run there: the environment's, else `graphmill up`'s.
 
-Servers are those of the environment, else those that `graphmill up` runs in this home. A run's own temporary server has
-no pages, and is gone when the command ends: nothing links to it.
+A run's own temporary server has no pages, and is gone when the command ends: nothing links to it.
 """
 
 from __future__ import annotations

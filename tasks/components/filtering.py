@@ -1,6 +1,5 @@
-"""Leave nodes out of a graph: every array follows.
+"""Leave whole components out of a graph: every array follows, and rows keep their order.
 
-The nodes left out are whole components, so all edges of a kept node stay, and rows keep their order.
 Memory: two ids a node for the renumbering, and a chunk.
 """
 

@@ -224,10 +224,9 @@ class ArtifactStore:
         return self.home.locks / f"{file_name(stage)}-{file_name(key)}.lock"
 
     def load(self, stage: str, key: str, kind: type[M], *, deep: bool = False) -> M | None:
-        """Return the verified manifest, or None where there is no such artifact.
+        """Return the verified manifest (sizes, with `deep` sha256 too), or None where there is no such artifact.
 
-        Sizes are compared always, sha256 with `deep`. Raises IntegrityError: the artifact is damaged (the message names
-        the file).
+        Raises IntegrityError: the artifact is damaged; the message names the file.
         """
         folder = self.folder(stage, key)
         path = folder / MANIFEST_NAME

@@ -90,10 +90,9 @@ class IdMap:
         return {"graph_id": self.lookup_graphs(graphs), "row": pa.array(np.asarray(graphs, np.int64))}
 
     def find(self, ids: pa.Array, kind: str, rows: Array | None = None, row_column: str = "row") -> Array:
-        """Return the graph's nodes by original ids (n,) of one node type: int64 (n,), -1 for ids that are not known.
+        """Return a type's nodes by original ids (n,): int64 (n,); -1: not known, -2: left out of the graph.
 
-        A node that is known but was left out of the graph (`components.keep`, a snapshot) is -2. `rows`,
-        `row_column`: see `find_rows`, which says what raises.
+        `rows`, `row_column` and what raises: see `find_rows`.
         """
         nodes = self.nodes_of_type(kind, left_out=-2)
         count = len(nodes)

@@ -78,8 +78,7 @@ class _Record:
 def earlier_snapshots(home: Home, recipe: Recipe, stage: str) -> list[SnapshotRun]:
     """Return the recipe's runs as of an earlier moment whose artifact of `stage` is there, the newest moment first.
 
-    A recipe is known by its name, and keeps the kind of its model. Of runs as of one moment those with the same options
-    come first, then the latest.
+    Recipes are told by name and model; of one moment those with the same options come first, then the latest.
     """
     if recipe.snapshot.as_of is None:
         return []

@@ -78,10 +78,9 @@ class SourceDigests:
         self._progress = progress
 
     def describe(self, sources: Mapping[str, Files]) -> dict[str, dict[str, Any]]:
-        """Return what identifies each group of files: `files`, `bytes`, and `sha256` over names and contents.
+        """Return what identifies each group of files, wherever they lie: `files`, `bytes` and `sha256`.
 
-        Where the files lie has no part in it. Files of all groups are read side by side. Raises DataError: one cannot
-        be read, or is no regular file.
+        Raises DataError: one cannot be read, or is no regular file.
         """
         paths = list(dict.fromkeys(path for files in sources.values() for _, path in files))
         found = dict(zip(paths, self._look_up(paths), strict=True))

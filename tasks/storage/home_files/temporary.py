@@ -1,8 +1,4 @@
-"""Temporary files of a run: below its home, gone with the run, or with the next one where it was killed.
-
-torchrun, torch's compiler, MLflow, Dask and Python's own `tempfile` make folders in the system's temporary folder, and
-a killed process leaves them there for ever. They all follow `TMPDIR`.
-"""
+"""Temporary files of a run (`TMPDIR`): below its home, gone with the run, or with the next one where it was killed."""
 
 from __future__ import annotations
 
