@@ -9,7 +9,7 @@ from configs.registry import LOADERS
 from models.base import GraphModel
 from tasks.sampling.rows.features import FeatureSource
 from tasks.storage.graph_store import GraphStore
-from tasks.train.loaders.base import Loader, TrainingData
+from tasks.train.loaders.base import TrainingData
 
 _DATA = {field.name for field in fields(TrainingData)}
 
@@ -20,5 +20,4 @@ def make_loader(
     features = features or FeatureSource.open(store, edges=False)
     others = {key: options.pop(key) for key in _DATA & options.keys()}
     data = TrainingData.of(model, store, features, **others) if model else TrainingData(store, features, **others)
-    loader: Loader = LOADERS.create(LOADERS.config({"name": name, **options}), data)
-    return loader
+    return LOADERS.create(LOADERS.config({"name": name, **options}), data)

@@ -25,8 +25,7 @@ def load_compose(variables: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Return the compose file with its variables filled in as `docker compose` does."""
     given = variables or {}
     text = _VARIABLE.sub(lambda match: given.get(match[1]) or match[2] or "", COMPOSE.read_text())
-    content: dict[str, Any] = yaml.safe_load(text)
-    return content
+    return yaml.safe_load(text)
 
 
 def entrypoint() -> list[str]:

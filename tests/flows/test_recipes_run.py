@@ -68,8 +68,7 @@ def run(home: Path, recipe: Path, as_of: str) -> dict[str, Any]:
 
 
 def manifest(found: dict[str, Any], stage: str) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((Path(found["artifacts"][stage]) / "manifest.json").read_text())
-    return content
+    return json.loads((Path(found["artifacts"][stage]) / "manifest.json").read_text())
 
 
 @pytest.mark.slow

@@ -91,8 +91,7 @@ def states(installation: Installation, run_id: str) -> list[dict[str, Any]]:
     import requests
 
     answer = requests.get(f"{installation.prefect}/api/flow_run_states/", {"flow_run_id": run_id}, timeout=30)
-    found: list[dict[str, Any]] = answer.json()
-    return found
+    return answer.json()
 
 
 @pytest.mark.slow

@@ -79,8 +79,7 @@ def _mlflow_children(installation: Installation, parent: str) -> list[dict[str, 
         },
         timeout=30,
     )
-    runs: list[dict[str, Any]] = found.json().get("runs", [])
-    return runs
+    return found.json().get("runs", [])
 
 
 def test_failed_partitions_run_again_when_asked(installation: Installation) -> None:

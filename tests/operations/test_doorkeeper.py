@@ -34,8 +34,7 @@ def _ask(house: Access, *headers: tuple[str, str], kind: str = "http", **scope: 
 
 
 def _status(house: Access, *headers: tuple[str, str], **scope: str) -> int:
-    status: int = _ask(house, *headers, **scope)[0]["status"]
-    return status
+    return _ask(house, *headers, **scope)[0]["status"]
 
 
 @pytest.mark.parametrize(
