@@ -290,6 +290,8 @@ def test_no_name_becomes_a_path_but_through_file_name() -> None:
         "def f(folder: Path, name: str): return folder / f'{name}.json'",
         "def f(home: Home, model): return home.downloads / 'models' / (model.id or model.name)",
         "def f(path: Path, name: str): return path.with_name(name)",
+        "def f(path: Path, name: str): return path.joinpath('a', name)",
+        "def f(name: str): return Path(f'{name}.html')",
         "def f(path: Path, name: str): return path.with_suffix('.' + name)",
         "def f(name: str): return open(f'/tmp/{name}')",
         "def f(folder: Path, name: str): return np.load(f'{folder}/{name}.npy')",

@@ -349,6 +349,7 @@ def test_shares_of_labels_are_read_from_a_line_and_stay_out_of_others_keys() -> 
         ([], {}, r"label_shares is for models that are vectors of nodes .*, and graphsage is none"),
         (["dataset.task=link"], VECTORS, r"is for classes of nodes, and this is a link task; leave it out"),
         (["evaluate.label_shares=0.1,1.0"], VECTORS, r"evaluate\.label_shares: 1 is not a share between 0 and 1"),
+        (["evaluate.label_shares=0.5,0.5"], VECTORS, r"a share stands twice"),
         (["evaluate.label_shares=[]"], VECTORS, r"no share is named; leave label_shares out"),
     ],
 )

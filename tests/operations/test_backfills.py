@@ -105,6 +105,7 @@ def test_failed_partitions_run_again_when_asked(installation: Installation) -> N
     [
         (["--from", "2021"], ["--to"]),
         (["--from", "2021", "--to", "2022", "--every", "yaer"], ["'yaer' is not one of 'year'"]),
+        (["--grid", "seed=1,1"], ["is listed twice"]),
         (["--grid", "model.name=gnc"], ["partition model.name=gnc", "gcn"]),
         (["--id", "Bad Name", "--grid", "seed=0"], ["--id"]),
         ([], ["--from", "--grid"]),

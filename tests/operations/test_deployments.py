@@ -76,6 +76,7 @@ def test_the_form_refuses_a_wrong_value_before_a_run_exists(installation: Instal
         {"options": {"train": {"loader": "fast"}}},
         {"overrides": ["train.epochs"]},
         {"snapshot": "yesterday"},
+        {"only": ["trian"]},
         {"recipe": "another"},
     ):
         answer = start(installation, "form", parameters)
