@@ -15,6 +15,7 @@ import inspect
 import pkgutil
 import re
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -331,6 +332,14 @@ REGISTRIES: dict[str, Registry] = {
     "evaluators": EVALUATORS,
 }
 """All that a recipe can name, in the order of a recipe, by the names of commands (`graphmill loaders`) and pages."""
+
+
+def line_of_component(error: BaseException) -> str:
+    """Return the last line of a component's file that an error came through, those of child processes too, or ""."""
+    files = set().union(*(registry.files() for registry in REGISTRIES.values()))
+    places = re.findall(r'File "([^"]+)", line (\d+)', "".join(traceback.format_exception(error)))
+    return next((f"{file}, line {line}" for file, line in reversed(places) if file in files), "")
+
 
 # Places in a recipe where a component stands: whatever is written there becomes its `Config`.
 DatasetSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(DATASETS.config)]

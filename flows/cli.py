@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import sys
 import traceback
 from typing import Annotated, Any
@@ -136,6 +135,7 @@ def _exit(code: Any) -> None:
 def _report(error: BaseException) -> int:
     """Say in one line what went wrong; with --debug where."""
     from configs.errors import GraphmillError, UntrustedCodeError, UserError
+    from configs.registry import line_of_component
     from tasks.storage.home import Home
     from tasks.storage.home_files.trouble import as_trouble, trouble_of_the_machine
 
@@ -157,7 +157,7 @@ def _report(error: BaseException) -> int:
     if trouble is not None:
         print(f"error: {trouble}", file=sys.stderr)
         return 1
-    place = _line_of_component(error)
+    place = line_of_component(error)
     if place and not global_options.debug:
         traceback.print_exception(error)
     print(f"error: {type(error).__name__}: {error}", file=sys.stderr)
@@ -166,15 +166,6 @@ def _report(error: BaseException) -> int:
     elif not global_options.debug:
         print("(graphmill --debug ... shows where; please report it, this should not happen)", file=sys.stderr)
     return 1
-
-
-def _line_of_component(error: Exception) -> str:
-    """Return the last line of a component's file that an error came through, those of child processes too, or ""."""
-    from configs.registry import REGISTRIES
-
-    files = set().union(*(registry.files() for registry in REGISTRIES.values()))
-    places = re.findall(r'File "([^"]+)", line (\d+)', "".join(traceback.format_exception(error)))
-    return next((f"{file}, line {line}" for file, line in reversed(places) if file in files), "")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import linecache
 import sys
-import traceback
 from pathlib import Path
 from types import ModuleType
 
@@ -36,13 +35,6 @@ def _read(path: Path) -> bytes:
     if len(content) > _LARGEST_BYTES:
         raise OSError(f"it has more than {_LARGEST_BYTES:,} bytes, which no file of code has")
     return content
-
-
-def line_in_user_code(error: BaseException) -> traceback.FrameSummary:
-    """Return where an error arose: the last line that is of a user's own file, else the last of all."""
-    modules = [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]
-    own = [at for at, module in enumerate(modules) if module.startswith(OWN_FILE)]
-    return traceback.extract_tb(error.__traceback__)[own[-1] if own else -1]
 
 
 def run_own_file(path: Path, content: bytes, module_name: str) -> None:
