@@ -141,7 +141,7 @@ def prompt_ending() -> Iterator[None]:
     os.set_blocking(writer, False)
     terminals = [number for number in (0, 1, 2) if _is_terminal(number)]
 
-    def end(number: int, frame: FrameType | None) -> None:
+    def end(number: int, _frame: FrameType | None) -> None:
         if number == signal.SIGHUP:
             nowhere = os.open(os.devnull, os.O_RDWR)  # each word to a terminal that is gone would raise an error
             for terminal in terminals:
