@@ -16,6 +16,7 @@ from pydantic import (
 )
 from pydantic._internal._model_construction import ModelMetaclass
 
+from configs.errors import readable
 from configs.matching import did_you_mean
 from configs.reading.parsing import without_collection
 
@@ -34,10 +35,7 @@ class _SafelyParsed(ModelMetaclass):
 
 
 class ConfigModel(BaseModel, metaclass=_SafelyParsed):
-    """A frozen section of a recipe. Unknown keys are errors, never ignored.
-
-    A field is described by the string below it; `graphmill show` prints that.
-    """
+    """A frozen section of a recipe: unknown keys are errors, and the string below a field describes it."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -57,7 +55,7 @@ class ConfigModel(BaseModel, metaclass=_SafelyParsed):
             for key in data:
                 if key not in cls.model_fields:
                     near, names = did_you_mean(str(key), cls.model_fields), ", ".join(sorted(cls.model_fields))
-                    raise ValueError(f"unknown key {str(key)!r}{near}; known: {names}")
+                    raise ValueError(f"unknown key {readable(str(key), 200)!r}{near}; known: {names}")
         return data
 
     @model_validator(mode="after")
@@ -84,10 +82,9 @@ def _refuse_excess(name: str, value: Any) -> None:
 
 
 class ComponentConfig(ConfigModel):
-    """Options of a registered component.
+    """Options of a registered component, a class with a nested `Config(ComponentConfig)`.
 
-    A component is a class with a nested `Config(ComponentConfig)`. In a recipe it stands as
-    `{name: graphsage, hidden_dim: 256}`: the registry finds the class by `name`, and its `Config` checks the rest.
+    In a recipe they stand as `{name: graphsage, hidden_dim: 256}`: the registry finds the class by `name`.
     """
 
     name: str

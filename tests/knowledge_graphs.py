@@ -35,7 +35,6 @@ def triple_graph(
     feat: Array | None = None,
     relation_feat: Array | None = None,
 ) -> Parent:
-    """Write splits (planted ones, a tenth for validation and another for the test) as one part, and features."""
     folder.mkdir(parents=True, exist_ok=True)
     num_relations = 0
     if splits is None:

@@ -81,10 +81,7 @@ def end_killed_tracking(home: Home, record: RunRecord) -> None:
 
 
 def log_cached_publication(home: Home, recipe: Recipe, record: RunRecord) -> None:
-    """Log a deployment's run that found its publication as an MLflow run of its own: each night is one.
-
-    A command that is typed again asks for what there is, and has that run.
-    """
+    """Log a deployment's run that found its publication as an MLflow run of its own: each night is one."""
     if not record.deployment or "publish" not in record.stages or record.has_run("publish"):
         return
     from tasks.publish.run_log import log_found

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -53,6 +54,11 @@ class Evaluator:
                 f"evaluate.evaluator={config.name} measures {', '.join(sorted(self.task_types))} tasks; "
                 f"{graph.dataset} is a {graph.task_type} task: leave it at auto or choose another"
             )
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of all that it measures."""
+        return (self.metric,)
 
     def __call__(self, prediction: Prediction) -> dict[str, float]:
         """Measure; the first key is the primary metric. Values are as the field prints them.
@@ -198,6 +204,11 @@ class Mrr(Evaluator):
     """Mean reciprocal rank of true edges, or triples' entities, with Hits@1, 3 and 10; ties take the middle rank."""
 
     task_types = frozenset({"link", "triple"})
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of all that it measures."""
+        return metrics.names_with_mrr(of_triples=self.graph.split_rows.are_triples)
 
     def values(self, prediction: Prediction) -> dict[str, float]:
         """MRR, then the hits that OGB prints beside it; of triples the mean rank, and the MRR if ties were won or lost.

@@ -6,7 +6,7 @@ or edge. n rows, C classes, T label columns ("tasks" in OGB's words), K negative
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -228,6 +228,12 @@ def ranks(positive: Floats, negative: Floats) -> Floats:
         not_lower = (negative[rows] >= positive[rows, None]).sum(axis=1)
         result[rows] = 0.5 * (higher + not_lower) + 1
     return result
+
+
+def names_with_mrr(*, of_triples: bool) -> Sequence[str]:
+    """Return the names of what `mrr` (of links) and `mrr_of_triples` return."""
+    of_ties = ("mean_rank", "mrr_optimistic", "mrr_pessimistic") if of_triples else ()
+    return ("mrr", "hits@1", "hits@3", "hits@10", *of_ties)
 
 
 def mrr(positive: Floats, negative: Floats) -> dict[str, float]:

@@ -184,7 +184,10 @@ def test_a_metric_of_pairs_has_to_fit_before_anything_is_trained(tmp_path: Path)
         store = GraphStore(parent.folder, parent.manifest.model_copy(update={"metric": metric}))
         with pytest.raises(UserError, match=message):
             check_graph(EvaluateConfig(), store, None, print)
-    check_graph(EvaluateConfig(), GraphStore(parent.folder, parent.manifest), None, print)
+    store = GraphStore(parent.folder, parent.manifest)
+    check_graph(EvaluateConfig(), store, None, print, "valid/hits@10")
+    with pytest.raises(RecipeError, match=r"gate_metric=valid/rmse is not measured; there are valid/hits@20, valid/ap"):
+        check_graph(EvaluateConfig(), store, None, print, "valid/rmse")
 
 
 def test_the_pipeline_asks_before_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ def version(tags: dict[str, str], number: str = "1") -> Candidate:
 
 
 def test_a_gate_metric_that_was_not_measured_is_refused() -> None:
-    with pytest.raises(RecipeError, match=r"gate_metric=valid/hits was not measured; there are valid/rmse, valid/mae$"):
+    with pytest.raises(RecipeError, match=r"gate_metric=valid/hits is not measured; there are valid/rmse, valid/mae$"):
         metric_of("hits", {"rmse": 1.5, "mae": 1.0}, "valid")
 
 

@@ -179,8 +179,8 @@ def test_a_crash_in_the_middle_is_marked_and_resumed(
 def test_a_gate_metric_that_was_not_measured_stops_before_anything_is_stored(
     tmp_path: Path, tracked_home: Home
 ) -> None:
-    with pytest.raises(RecipeError, match=r"valid/hits was not measured; there are valid/accuracy"):
-        publish(tracked_home, finished_run(tmp_path), recipe(gate_metric="valid/hits"))
+    with pytest.raises(RecipeError, match=r"valid/hits@3 is not measured; there are valid/accuracy"):
+        publish(tracked_home, finished_run(tmp_path), recipe(gate_metric="valid/hits@3"))
     assert Tracker(tracked_home, "x").client.search_experiments(filter_string="name = 'graphmill'") == []
 
 

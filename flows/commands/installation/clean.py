@@ -165,10 +165,7 @@ class _Cleaning:
                 lock.unlink(missing_ok=True)
 
     def records_of_snapshots(self, records: list[RunRecord], gone: set[Path]) -> set[str]:
-        """Return ids of the newest record of each training and publication that is still there.
-
-        Later snapshots find by them what they begin with and compare with (`tasks.storage.snapshots`).
-        """
+        """Return ids of the newest record of each training and publication: later snapshots find them by these."""
         newest: dict[tuple[Any, ...], str] = {}
         for record in records:
             for name in {"train", "publish"} & record.stages.keys():
