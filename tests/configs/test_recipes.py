@@ -79,6 +79,8 @@ def test_show_prints_yaml_that_reads_back(name: str) -> None:
             f"train.loader={{name: neighbor, batch_size: {2**70}}}",
             r"train\.loader: batch_size: 1180591620717411303424 is beyond the largest whole number",
         ),
+        ("train.epochs=true", r"train: epochs: true is no number"),
+        ("train.loader={name: neighbor, fanout: [5, false]}", r"train\.loader: fanout: false is no number"),
         ("train.loader.batch_size=5", r"train\.loader: unknown key 'batch_size'"),
         ("train.loader={fanout: [5, 5]}", r"train\.loader: unknown key 'fanout'; known: batch_size, name"),
         (f"train.patience={'9' * 900}", r"is not valid YAML: a number of 900 characters"),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from configs.errors import IntegrityError, RecipeError
+from configs.errors import CheckpointError, RecipeError
 from configs.load import build_recipe
 from tasks.storage.graph_store import GraphStore
 from tasks.train.job import LAST, Job
@@ -47,7 +47,7 @@ def test_a_block_that_was_damaged_after_the_last_pool_is_named(tmp_path: Path) -
         run(PairEngine(job, Ranks()))
     (file,) = (job.work / "blocks").glob("second.centres.1.*")
     flip(file, 4003)
-    with pytest.raises(IntegrityError, match=rf"{file.name} was changed after it was written; remove .* train anew"):
+    with pytest.raises(CheckpointError, match=rf"{file.name} was changed after it was written"):
         train(job)
     flip(file, 4003)
     train(job)
@@ -85,11 +85,11 @@ def test_a_checkpoint_with_a_flipped_bit_is_never_gone_on_from(tmp_path: Path, f
         flip(path, byte)
         try:  # what fills up to a record's place in the file, and dates, say nothing
             assert repr(checkpoint.load(path, job.digest)) == repr(wanted)
-        except IntegrityError as error:
+        except CheckpointError as error:
             found.append(str(error))
         path.write_bytes(whole)
     assert len(found) > 100
-    assert all(str(path) in message and "remove it to train anew" in message for message in found)
+    assert all(str(path) in message for message in found)
 
 
 @pytest.mark.parametrize("family", ["table", "gnn"])
@@ -109,5 +109,5 @@ def test_a_checkpoint_without_its_parts_is_named(tmp_path: Path, family: str, ke
         return
     for damaged in ({name: part for name, part in state.items() if name != key}, {**state, key: {"no": 1}}):
         checkpoint.save_atomic(damaged, path)
-        with pytest.raises(IntegrityError, match=rf"{re.escape(str(path))} is damaged: .*remove it to train anew"):
+        with pytest.raises(CheckpointError, match=rf"{re.escape(str(path))} is damaged: "):
             begin()

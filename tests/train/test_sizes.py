@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,7 @@ def test_rows_of_a_step(options: dict[str, object], rows: list[int]) -> None:
         (MemoryError(), "ran out of memory"),
         (ZeroDivisionError("division by zero"), "ended with ZeroDivisionError: division by zero"),
         (DataError("no such column"), "no such column"),
+        (OSError(errno.ENOSPC, "No space left on device"), "the disk that rank 1 writes to is full"),
     ],
 )  # fmt: skip
 def test_what_would_happen_again_ends_the_job(error: Exception, message: str) -> None:

@@ -44,6 +44,8 @@ _RECORDS_AN_EPOCH = 20
 class GradientEngine(Engine):
     """One rank's model, loader and optimizer. A round is an epoch, or one of each rank's at once."""
 
+    best_is_file = True
+
     def __init__(self, job: GnnJob, ranks: Ranks, device: torch.device) -> None:
         """Open the graph, build the model, and restore the last checkpoint."""
         super().__init__(job, ranks, mapped=job.train.embeddings.name == "sparse")

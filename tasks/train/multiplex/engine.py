@@ -33,6 +33,7 @@ class RelationEngine(Engine):
 
     unit = "pairs"
     eval_every = checkpoint_every = 1
+    best_is_file = True
 
     def __init__(self, job: Job[MultiplexTrainConfig], ranks: Ranks) -> None:
         """Open the graph, draw the rows, and take over the last checkpoint. Raises DataError."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from isal import isal_zlib
 
-from configs.errors import IntegrityError
+from configs.errors import CheckpointError
 from models.kernels.tables.row_tables import RowTable
 from tasks.storage.file_names import file_name
 
@@ -39,13 +39,12 @@ class BlockFiles:
         return _checksum(table)
 
     def read(self, key: Key, version: int, table: RowTable, checksum: int) -> None:
-        """Fill a table. Raises IntegrityError: the file is not there, or not as it was written."""
+        """Fill a table. Raises CheckpointError: the file is not there, or not as it was written."""
         path, arrays = self._path(key, version), list(table.arrays().values())
         num_bytes, size = sum(array.nbytes for array in arrays), path.stat().st_size if path.exists() else 0
         if size != num_bytes:
-            raise IntegrityError(
-                f"{path} has {size:,} bytes instead of {num_bytes:,}: it was cut off after the checkpoint was written; "
-                f"remove {self.folder.parent} to train anew"
+            raise CheckpointError(
+                f"{path} has {size:,} bytes instead of {num_bytes:,}: it was cut off after the checkpoint was written"
             )
         with FileIO(path) as file:
             for array in arrays:
@@ -53,7 +52,7 @@ class BlockFiles:
                 while rest:
                     rest = rest[file.readinto(rest) :]
         if _checksum(table) != checksum:
-            raise IntegrityError(f"{path} was changed after it was written; remove {self.folder.parent} to train anew")
+            raise CheckpointError(f"{path} was changed after it was written")
 
     def sync(self) -> None:
         """Return when all that was written is on the disk."""
