@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from models.kernels.tables.row_tables import RowTable
-from tasks.train.loaders.samples import edges, walks
+from tasks.train.loaders.samples import pairs
 from tasks.train.tables import grid, objective, place
 from tasks.train.tables.block_files import Key
 from tasks.train.tables.grid import TableSpec
@@ -40,8 +40,7 @@ def small_recipe(model: dict[str, Any], options: dict[str, Any]) -> Any:
 
 def shrink(patch: pytest.MonkeyPatch) -> None:
     """Draw few pairs at a time, and begin with rows that few steps move: word2vec's are near 0, and contexts' are 0."""
-    for loader in (walks, edges):
-        patch.setattr(loader, "_CHUNK_PAIRS", 26)
+    patch.setattr(pairs, "_CHUNK_PAIRS", 26)
     patch.setattr(objective, "_PART_PAIRS", 4)
     patch.setattr(grid, "first_rows", random_rows)
 

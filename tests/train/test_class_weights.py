@@ -30,9 +30,9 @@ from tests.ranked_shop import store_of
 from tests.shop_graph import shop_graph
 from tests.support import link_graph
 from tests.train.in_process import make_engine, own_settings, run_engine
-from tests.train.test_several_tasks import graph_of_several
-from tests.train.test_several_tasks import recipe as several_recipe
 from tests.train.test_training import partition, recipe
+from tests.train.test_typed_tasks import graph_of_several
+from tests.train.test_typed_tasks import recipe as several_recipe
 
 
 @pytest.fixture(autouse=True)

@@ -14,9 +14,8 @@ from configs.errors import DataError
 from models.kernels.memory import _SPARE_BYTES, Recycler, empty, recycled
 from models.kernels.tables.byte_rows import SCALE_BYTES
 from tasks.sampling.rows import features as features_module
-from tasks.sampling.rows.features import FeatureSource, bfloat16_copy, take_rows
+from tasks.sampling.rows.features import FeatureSource, bfloat16_copy, stored_rows, take_rows
 from tasks.sampling.rows.gather import gather_mean, gather_rows
-from tasks.sampling.rows.stored_rows import stored_rows
 
 MIB = 1 << 20
 

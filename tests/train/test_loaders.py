@@ -18,7 +18,7 @@ from tasks.sampling.rows.features import FeatureSource
 from tasks.sampling.rows.labels import targets
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
-from tasks.train.gradients.optimizers import make_optimizer, make_scheduler
+from tasks.train.gradients.steps import make_optimizer, make_scheduler
 from tasks.train.job import scaled_learning_rate
 from tests.loaders import make_loader
 from tests.support import link_graph, molecule_graph, node_graph

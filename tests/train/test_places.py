@@ -15,12 +15,12 @@ from models.vectors.configs import Pairing
 from models.vectors.skipgram import SkipGram
 from tasks.train.strategies.base import Ranks
 from tasks.train.tables import block_engine, place
+from tasks.train.tables.block_engine import PairEngine
 from tasks.train.tables.block_files import BlockFiles, Key
 from tasks.train.tables.device import ResidentBlocks
 from tasks.train.tables.grid import Grid, TableSpec
-from tasks.train.tables.pair_engine import PairEngine
+from tasks.train.tables.objective import SampleStepper
 from tasks.train.tables.place import RankDevice, choose_place, why_no_gpu
-from tasks.train.tables.sample_stepper import SampleStepper
 from tests.support import node_graph
 from tests.train.in_process import make_job, own_settings
 from tests.train.test_tables import recipe, written

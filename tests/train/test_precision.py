@@ -20,9 +20,7 @@ from tasks.stage import Parent
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 from tasks.train.gradients.engine import GradientEngine
-from tasks.train.gradients.optimizers import describe_rate
-from tasks.train.gradients.precision import check_precision, set_kernels
-from tasks.train.gradients.steps import Optimization
+from tasks.train.gradients.steps import Optimization, check_precision, describe_rate, set_kernels
 from tasks.train.ranks import collectives
 from tasks.train.ranks.collectives import joined
 from tasks.train.state import validation
@@ -130,10 +128,10 @@ def test_triton_computes_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) 
     gpu = torch.device("cuda", 0)
     with pytest.raises(RecipeError, match=r"kernels=triton needs a GPU.*set train\.kernels=auto"):
         set_kernels(TrainConfig(kernels="triton"), CPU)
-    monkeypatch.setattr("tasks.train.gradients.precision.has_triton", lambda: False)
+    monkeypatch.setattr("tasks.train.gradients.steps.has_triton", lambda: False)
     with pytest.raises(RecipeError, match=r"needs Triton, which is not installed; set train\.kernels=auto"):
         set_kernels(TrainConfig(kernels="triton"), gpu)
-    monkeypatch.setattr("tasks.train.gradients.precision.has_triton", lambda: True)
+    monkeypatch.setattr("tasks.train.gradients.steps.has_triton", lambda: True)
     for kernels, expected in (("triton", True), ("auto", False), ("triton", True), ("torch", False)):
         set_kernels(TrainConfig(kernels=kernels), gpu)  # type: ignore[arg-type]
         assert backends._takes_triton == expected

@@ -31,8 +31,8 @@ from tasks.train.embeddings.host_tables import SparseEmbedding
 from tasks.train.job import BEST, RESULT
 from tasks.train.loaders.base import TrainingData
 from tasks.train.loaders.config_base import resolve_loader
-from tasks.train.loaders.typed.ranking import RankingLoader, _some_of_each
-from tasks.train.loaders.typed.ranking_configs import RankingLoaderConfig
+from tasks.train.loaders.configs import RankingLoaderConfig
+from tasks.train.loaders.typed.relational import RankingLoader, _some_of_each
 from tasks.train.state.checkpoint import load_model
 from tests.ranked_shop import DAY, HORIZON, MOMENTS, ranked_shop, store_of
 from tests.shop_graph import shop_graph

@@ -15,8 +15,7 @@ from tasks.inference.predictor import Predictor
 from tasks.kinds.of import predict
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
-from tasks.train.embeddings.host_tables import SparseEmbedding, coalesce
-from tasks.train.embeddings.row_optimizers import RowAdagrad, SparseAdam
+from tasks.train.embeddings.host_tables import RowAdagrad, SparseAdam, SparseEmbedding, coalesce
 from tasks.train.job import BEST, LAST, Job
 from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks

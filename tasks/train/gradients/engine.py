@@ -18,17 +18,21 @@ from tasks.processes.device import wait_for
 from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.rows.features import FeatureSource
 from tasks.storage.graph_store import GraphStore
-from tasks.train.embeddings.build import clear_later_rows
+from tasks.train.embeddings.build import ShardedEmbedding, clear_later_rows
 from tasks.train.embeddings.host_tables import TABLE
-from tasks.train.embeddings.sharded import ShardedEmbedding
 from tasks.train.gradients.batches import Batches, Meter
-from tasks.train.gradients.optimizers import describe_rate
 from tasks.train.gradients.pipeline import Pipeline, pipeline_sizes
-from tasks.train.gradients.precision import feature_dtype, set_determinism, set_kernels, step_products
 from tasks.train.gradients.sizes import refuse_excess
-from tasks.train.gradients.steps import Optimization, count_labels
+from tasks.train.gradients.steps import (
+    Optimization,
+    count_labels,
+    describe_rate,
+    feature_dtype,
+    set_determinism,
+    set_kernels,
+    step_products,
+)
 from tasks.train.job import BEST, GnnJob
-from tasks.train.labels.predicted import with_predicted_labels
 from tasks.train.labels.scale import training_facts
 from tasks.train.loaders.base import Loader, TrainingData
 from tasks.train.loaders.config_base import resolve_loader
@@ -58,6 +62,8 @@ class GradientEngine(Engine):
         self._makes_together = strategy.makes_together
         labelled = store
         if job.teacher is not None:
+            from tasks.train.labels.predicted import with_predicted_labels
+
             assert self.config.self_training is not None
             labelled = with_predicted_labels(store, job.teacher, self.config.self_training.min_probability)
         graph = strategy.open(labelled)

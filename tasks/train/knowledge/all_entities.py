@@ -20,8 +20,8 @@ from tasks.train.knowledge.relations import TripleTask
 from tasks.train.loaders.samples.all_entities import AllEntities, AskedQueries
 from tasks.train.strategies.block_grid import Round
 from tasks.train.tables.grid import Grid
+from tasks.train.tables.objective import Meet
 from tasks.train.tables.pools import Pool
-from tasks.train.tables.sample_stepper import Meet
 
 _ROUNDING, _DROPOUT = 3, 4
 _MOST_SCORES = 1 << 28

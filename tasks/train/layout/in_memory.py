@@ -20,15 +20,13 @@ from tasks.arrays import Array
 from tasks.layout.edge_list import EdgeList
 from tasks.layout.rim import put_around
 from tasks.sampling.neighborhoods.neighbors import derive_key
-from tasks.train.layout.first_points import scaled
-from tasks.train.loaders.samples.edge_passes import EdgePassPairs
-from tasks.train.loaders.samples.pair_configs import EdgePassesConfig
-from tasks.train.loaders.samples.pairs import PairData
+from tasks.train.layout.engine import scaled
+from tasks.train.loaders.configs import EdgePassesConfig
+from tasks.train.loaders.samples.pairs import EdgePassPairs, PairData
 from tasks.train.strategies.base import Ranks
 from tasks.train.tables.block_files import BlockFiles, Key
 from tasks.train.tables.grid import Grid, TableSpec
-from tasks.train.tables.objective import PAIRS, Negatives, PairLearning
-from tasks.train.tables.sample_stepper import SampleStepper
+from tasks.train.tables.objective import PAIRS, Negatives, PairLearning, SampleStepper
 
 _STEPS = 100
 """Of a layout: how often it tells how far it is."""

@@ -18,9 +18,8 @@ from tasks.inference.layerwise import bounded_slices, scratch_array
 from tasks.sampling.rows.features import FeatureSource
 from tasks.sampling.rows.labels import targets
 from tasks.storage.graph_store import Array, GraphStore
-from tasks.train.loaders.base import LabelLoader, TrainingData
+from tasks.train.loaders.base import LabelLoader, TrainingData, shared_table
 from tasks.train.loaders.configs import PrecomputedConfig
-from tasks.train.loaders.shared_table import shared_table
 
 _CHUNK_EDGES = 1 << 21
 _CHUNK_ROWS = 1 << 17

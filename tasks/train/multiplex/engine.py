@@ -17,8 +17,7 @@ from tasks.storage.graph_facts import graph_facts, relations_of
 from tasks.storage.graph_store import GraphStore
 from tasks.train.embeddings.host_tables import set_around_table
 from tasks.train.job import BEST, Job
-from tasks.train.multiplex.relations import RelationWalks, relation_graphs
-from tasks.train.multiplex.vectors import RelationVectors
+from tasks.train.multiplex.vectors import RelationVectors, RelationWalks, relation_graphs
 from tasks.train.run import Engine, RoundTotals
 from tasks.train.state import checkpoint
 from tasks.train.state.validation import Validation

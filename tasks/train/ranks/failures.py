@@ -29,8 +29,8 @@ def final_error(error: Exception, rank: int) -> GraphmillError | None:
         )
     if is_full_disk(error):
         return StageError(
-            f"the disk that rank {rank} writes to is full: {error}. Free some space, then run again: it goes on from the "
-            "last checkpoint"
+            f"the disk that rank {rank} writes to is full: {error}. Free some space, then run again: it goes on from "
+            "the last checkpoint"
         )
     if isinstance(error, OSError | torch.AcceleratorError | torch.distributed.DistError):
         return None

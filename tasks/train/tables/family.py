@@ -40,7 +40,7 @@ def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest)
 
 def train(job: Job[TableTrainConfig], ranks: Ranks) -> None:
     """Train to the end, from the last checkpoint if there is one. Raises RecipeError."""
-    from tasks.train.tables.pair_engine import PairEngine
+    from tasks.train.tables.block_engine import PairEngine
     from tasks.train.tables.place import why_no_gpu
 
     train_blocks(PairEngine, job, ranks, why_no_gpu(MODELS.get(job.model.name)))

@@ -6,20 +6,22 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
+from numba import njit
 from torch import Tensor
 
 from configs.registry import LOADERS
 from models.block import Batch
-from tasks.sampling.links.negatives import NegativeSampler
+from tasks.edge_ends import are_never_joined, ends_of
+from tasks.sampling.links.negatives import TRIES, NegativeSampler, draw_pair
 from tasks.sampling.neighborhoods.in_edges import Seeds
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.parts.neighborhoods import PartNeighborhoods
+from tasks.sampling.parts.sampler import count_edges
 from tasks.storage.graph_store import GraphStore
 from tasks.train.loaders.base import Array, Loader, TrainingData
 from tasks.train.loaders.config_base import NegativesConfig
 from tasks.train.loaders.configs import EdgeConfig
-from tasks.train.loaders.links.part_negatives import PartNegatives
 from tasks.train.loaders.neighbor import open_neighborhoods
 
 
@@ -94,3 +96,37 @@ class EdgeLoader(Loader):
             for (local, nodes), (positions, key) in zip(numbered, requests, strict=True)
         ]
         return [local for local, _ in numbered], seeds
+
+
+class PartNegatives:
+    """Draws what `NegativeSampler` draws; all ranks call it together, with equally many batches, from one thread."""
+
+    def __init__(self, graph: PartGraph, num_negatives: int) -> None:
+        self.graph, self.num_negatives = graph, num_negatives
+        first, end = (node - graph.first for node in graph.own)
+        of_ends = [graph.get(name) for name in ("edge_role", "edge_side")]
+        self.ends = ends_of(*(None if rows is None else graph.exchange.gather(rows[first:end]) for rows in of_ends))
+
+    def draw_all(self, batches: Sequence[tuple[Array, int]]) -> list[Array]:
+        """Return the negatives of each batch of positives, int64 (n, 2), drawn under a key."""
+        drawn = [np.empty((len(positive) * self.num_negatives, 2), np.int64) for positive, _ in batches]
+        pending = [np.arange(len(pairs)) for pairs in drawn]
+        num_nodes = self.graph.manifest.num_nodes
+        for number in range(TRIES):
+            for (_, key), rows, out in zip(batches, pending, drawn, strict=True):
+                _propose(self.ends, key, number, num_nodes, rows, out)
+            asked = np.concatenate([out[rows] for rows, out in zip(pending, drawn, strict=True)])
+            edges = count_edges(self.graph, asked.astype(self.graph["csc_indices"].dtype)) > 0
+            refused = edges | are_never_joined(asked[:, 0], asked[:, 1], self.ends.side)
+            ends = np.cumsum([len(rows) for rows in pending])[:-1]
+            pending = [rows[again] for rows, again in zip(pending, np.split(refused, ends), strict=True)]
+            if not self.graph.exchange.largest(sum(map(len, pending))):
+                break
+        return drawn
+
+
+@njit(cache=True, nogil=True)
+def _propose(ends, key, number, num_nodes, rows, out):  # type: ignore[no-untyped-def]
+    """Fill rows of `out` with what is drawn in try `number`."""
+    for row in rows:
+        out[row, 0], out[row, 1] = draw_pair(ends, key, row, number, num_nodes)

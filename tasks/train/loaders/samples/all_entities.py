@@ -11,7 +11,7 @@ from configs.registry import LOADERS
 from models.knowledge.base import Side
 from tasks.arrays import Array, offsets
 from tasks.counter_random import permute
-from tasks.train.loaders.samples.triple_configs import KVsAllConfig, OneVsAllConfig
+from tasks.train.loaders.configs import KVsAllConfig, OneVsAllConfig
 from tasks.train.loaders.samples.triples import TripleData, TripleLoader
 
 _SIDES: tuple[Side, Side] = ("tail", "head")

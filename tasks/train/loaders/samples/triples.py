@@ -15,7 +15,7 @@ from tasks.counter_random import permute
 from tasks.sampling.neighborhoods.fast_random import STEP, below, stream
 from tasks.sampling.walks.alias import alias_table, draw_many
 from tasks.storage.graph_store import GraphStore
-from tasks.train.loaders.samples.triple_configs import TriplesConfig
+from tasks.train.loaders.configs import TriplesConfig
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from tasks.sampling.relational.visits.importance import ImportanceSampler
 from tasks.storage.graph_store import GraphStore
 
 if TYPE_CHECKING:
-    from tasks.train.loaders.typed.ranking_configs import RankingLoaderConfig
+    from tasks.train.loaders.configs import RankingLoaderConfig
 
 _WALK = 14
 """Purpose that keys are drawn for."""

@@ -1,4 +1,4 @@
-"""Blocks that are sampled on a device are the CPU's, bit by bit."""
+"""What a device samples, draws and gathers is the CPU's, bit by bit."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from numba import njit
 
 from configs.errors import RecipeError
 from tasks.arrays import Array
+from tasks.sampling.neighborhoods import fast_random
 from tasks.sampling.neighborhoods.neighbors import NeighborSampler
+from tasks.sampling.rows.gather import gather_mean
 from tests.triton_device import DEVICE, MARKS_OF_TABLES
 
 pytestmark = MARKS_OF_TABLES
@@ -84,3 +88,50 @@ def test_what_has_no_bound_is_refused() -> None:
         DeviceSampler(*graph(), (3, -1), 23, DEVICE)
     with pytest.raises(RecipeError, match=r"a batch may reach 1\d,\d+,\d+,\d+ edges.*lower train\.loader\.batch_size"):
         Room.of(10, (10_000, 10_000, 10), 10**12, 10**12)
+
+
+def table(width: int, stored: str) -> Array:
+    values = torch.from_numpy(np.random.default_rng(3).standard_normal((151, width)).astype(np.float32))
+    if stored == "bfloat16":
+        return values.bfloat16().view(torch.uint16).numpy()
+    return values.numpy().astype(stored)
+
+
+@pytest.mark.parametrize("stored", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("width", [1, 7, 16, 130])
+def test_means(width: int, stored: str, dtype: torch.dtype) -> None:
+    from tasks.sampling.device.rows_triton import gather_means
+
+    values, csc = table(width, stored), graph()
+    nodes, [layer] = NeighborSampler(*csc, (9,)).sample(seeds(23), 5, open_last=True)
+    _, expected = gather_mean(values, nodes, layer.indptr, layer.indices, dtype)
+    on_device = torch.from_numpy(values).to(DEVICE)
+    on_device = on_device.view(torch.bfloat16) if stored == "bfloat16" else on_device
+    both = torch.full((len(nodes), 2 * width), torch.nan, dtype=dtype, device=DEVICE)
+    edges = (torch.from_numpy(array).to(DEVICE) for array in (layer.indptr, layer.indices))
+    gather_means(on_device, *edges, both[:, width:])
+    assert torch.equal(both[:, width:].cpu(), expected)
+    assert both[:, :width].isnan().all()
+
+
+KEYS = [5, 2**62 + 12345]
+
+
+@njit
+def _numbers(key, limit, count):  # type: ignore[no-untyped-def]
+    words = np.empty((2, count), np.int64)
+    for i in range(count):
+        state = fast_random.stream(key, i)
+        words[0, i], words[1, i] = np.int64(fast_random.output(state)), fast_random.below(state, limit)
+    return words
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("limit", [1, 7, 50, 2**40 + 1])
+def test_random_numbers(key: int, limit: int) -> None:
+    from tests.sampling.kernels_triton import fill_numbers
+
+    words = torch.empty(2, 64, dtype=torch.int64, device=DEVICE)
+    fill_numbers[(1,)](words, key, limit, COUNT=64)
+    assert np.array_equal(words.cpu().numpy(), _numbers(key, limit, 64))
