@@ -14,7 +14,7 @@ from tasks.controls.row_features import RowControl
 from tasks.controls.suite import Controls, FittedControl, Measure
 from tasks.evaluators import metrics
 from tasks.evaluators.prediction import Prediction
-from tasks.sampling.rows.moments import label_scale
+from tasks.sampling.rows.labels import label_scale
 from tasks.storage.controls import CONSTANT_CONTROLS, FEATURES_CONTROL
 from tasks.storage.graph_facts import reads_tables
 from tasks.storage.manifests import GraphManifest

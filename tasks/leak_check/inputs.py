@@ -12,7 +12,7 @@ from configs.schema import Recipe
 from models.relational.batch import TypedBatch
 from tasks.arrays import Array
 from tasks.sampling.relational.batches import TypedNeighborhoods
-from tasks.sampling.relational.ranked import RankedNeighborhoods
+from tasks.sampling.relational.links import RankedNeighborhoods
 from tasks.storage.graph_store import GraphStore
 from tasks.train.loaders.configs import RelationalConfig
 

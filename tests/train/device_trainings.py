@@ -16,11 +16,10 @@ import numpy as np
 import pytest
 
 from models.kernels.tables.row_tables import RowTable
-from tasks.train.loaders.samples import pairs
-from tasks.train.tables import grid, objective, place
-from tasks.train.tables.block_files import Key
-from tasks.train.tables.grid import TableSpec
-from tasks.train.tables.place import RankDevice
+from tasks.train.loaders import pairs
+from tasks.train.tables import device, grid, objective
+from tasks.train.tables.device import RankDevice
+from tasks.train.tables.grid import Key, TableSpec
 from tests.train import grid_ranks
 from tests.train.test_tables import recipe
 from tests.triton_device import DEVICE
@@ -53,7 +52,7 @@ def random_rows(tables: TableSpec, key: Key, table: RowTable) -> None:
 
 def train_on(patch: pytest.MonkeyPatch, memory: int | None) -> None:
     """Have trainings run on the device, with so much memory there; None: on the CPU."""
-    patch.setattr(place, "choose_place", lambda *_: RankDevice(DEVICE, memory) if memory else place_of_cpu())
+    patch.setattr(device, "choose_place", lambda *_: RankDevice(DEVICE, memory) if memory else place_of_cpu())
 
 
 def make_device_engine(job: Any) -> Any:

@@ -23,7 +23,7 @@ from tasks.train.families import trainings
 from tasks.train.gradients.engine import GradientEngine
 from tasks.train.job import Job
 from tasks.train.labels.class_weights import check_class_weights, class_weights
-from tasks.train.labels.scale import training_facts
+from tasks.train.labels.learnt import training_facts
 from tests.preprocess.ears import Ears
 from tests.publish.line import customers, write_customers
 from tests.ranked_shop import store_of

@@ -15,13 +15,13 @@ from tasks.arrays import Array
 from tasks.stage import Parent
 from tasks.train.families import family_of
 from tasks.train.job import RESULT, Job
-from tasks.train.loaders.samples import pairs
+from tasks.train.loaders import pairs
 from tasks.train.run import run
 from tasks.train.strategies.base import Ranks
 from tasks.train.tables import grid
 from tasks.train.tables.block_engine import PairEngine
-from tasks.train.tables.block_files import Key
-from tasks.train.tables.place import RankDevice
+from tasks.train.tables.device import RankDevice
+from tasks.train.tables.grid import Key
 from tests.support import node_graph
 from tests.train.device_trainings import MEMORY, VARIABLE, shrink, small_recipe, train_on
 from tests.train.in_process import make_job, own_settings, stopped_at

@@ -25,8 +25,8 @@ from tasks.kinds.of import predict
 from tasks.partition.stage import STAGE as PARTITION
 from tasks.preprocess.stage import STAGE as PREPROCESS
 from tasks.sampling.links.negatives import NegativeSampler
-from tasks.sampling.parts.exchange import Exchange
 from tasks.sampling.parts.graph import PartGraph
+from tasks.sampling.parts.ranges import Exchange
 from tasks.sampling.rows.features import FeatureSource
 from tasks.stage import Listener, run_stage
 from tasks.storage.graph_facts import graph_facts
@@ -35,7 +35,7 @@ from tasks.storage.home import Home
 from tasks.storage.manifests import PartitionManifest
 from tasks.train.families import unread_edge_features
 from tasks.train.job import BEST
-from tasks.train.loaders.links.edge import PartNegatives
+from tasks.train.loaders.edge import PartNegatives
 from tasks.train.state.checkpoint import load_model
 from tests.loaders import make_loader
 from tests.support import finish, link_graph

@@ -15,8 +15,8 @@ from configs.registry import LOADERS
 from tasks.evaluators.metrics import f1_of_columns
 from tasks.storage.graph_store import GraphStore
 from tasks.train.job import BEST
-from tasks.train.loaders.samples.pairs import PairData
-from tasks.train.node_vectors import heads, pair_head
+from tasks.train.loaders.pairs import PairData
+from tasks.train.node_vectors import heads
 from tasks.train.node_vectors.heads import _fit_members, _fit_numbers, best_threshold, fit_head
 from tasks.train.state.checkpoint import load_model
 from tests.support import ArrayWriter, finish, link_graph, node_graph
@@ -116,13 +116,13 @@ def test_a_head_of_pairs_takes_the_best_of_all_epochs(tmp_path: Path) -> None:
 def test_negatives_of_a_head_of_pairs_are_no_training_edges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, store = learnt(tmp_path, model={"score": "mlp", "mlp_epochs": 1}, train={"samples": 1e4})
     read: list[set[tuple[int, int]]] = []
-    products = pair_head._products
+    products = heads._products
 
     def spy(table: Any, pairs: Any) -> Any:
         read.append({(min(pair), max(pair)) for pair in pairs.tolist()})
         return products(table, pairs)
 
-    monkeypatch.setattr(pair_head, "_products", spy)
+    monkeypatch.setattr(heads, "_products", spy)
     fit_head(model, store, None, None)
     edges = {(min(pair), max(pair)) for pair in store["train_edges"].tolist()}
     of_scale, positive, drawn = read

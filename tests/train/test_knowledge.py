@@ -22,7 +22,7 @@ from tasks.storage.graph_store import GraphStore
 from tasks.train.knowledge import family
 from tasks.train.knowledge.learning import TripleLearning, _TripleBatch
 from tasks.train.knowledge.relations import RelationRows, TripleTask
-from tasks.train.loaders.samples.triples import DrawnEntities, TripleData, TripleLoader
+from tasks.train.loaders.triples import DrawnEntities, TripleData, TripleLoader
 from tasks.train.tables.objective import BlockEnds
 from tests.knowledge_graphs import triple_graph
 from tests.train.knowledge_trainings import LOADER, best, best_mrr, check_same, recipe, trained, trained_up_to

@@ -32,7 +32,7 @@ from tasks.train.knowledge.all_entities import AllEntitiesStepper
 from tasks.train.knowledge.engine import TripleEngine
 from tasks.train.knowledge.relations import Projection, RelationRows, TripleTask
 from tasks.train.knowledge.validation import GridEntities
-from tasks.train.loaders.samples.triples import TripleData
+from tasks.train.loaders.triples import TripleData
 from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
 from tasks.train.tables.objective import BlockEnds

@@ -25,7 +25,7 @@ from tasks.evaluators.metrics import rmse
 from tasks.inference.predictor import Predictor
 from tasks.kinds.of import predict
 from tasks.sampling.rows.features import FeatureSource
-from tasks.sampling.rows.moments import label_scale
+from tasks.sampling.rows.labels import label_scale
 from tasks.stage import Listener, Parent, run_stage
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
@@ -35,8 +35,7 @@ from tasks.supervise import Launcher
 from tasks.train import stage
 from tasks.train.gradients.family import check_self_training, trainings
 from tasks.train.job import BEST, RESULT, Job
-from tasks.train.labels.predicted import with_predicted_labels
-from tasks.train.labels.scale import training_facts
+from tasks.train.labels.learnt import training_facts, with_predicted_labels
 from tasks.train.loaders.base import Loader
 from tasks.train.ranks import launch
 from tasks.train.ranks.agreement import STAGE as STAGE_FACT

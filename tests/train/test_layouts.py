@@ -20,8 +20,7 @@ from tasks.processes.device import use_threads
 from tasks.storage.graph_store import GraphStore
 from tasks.train.families import family_of
 from tasks.train.job import BEST, Job
-from tasks.train.layout.engine import first_points, place_among_neighbors, settled_job
-from tasks.train.layout.in_memory import lay_out
+from tasks.train.layout.engine import first_points, lay_out, place_among_neighbors, settled_job
 from tasks.train.state.checkpoint import load_model
 from tests.registered import forget_registered, models_of
 from tests.support import node_graph

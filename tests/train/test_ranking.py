@@ -23,8 +23,7 @@ from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.ranked import measure_ranked
 from tasks.inference.predictor import Predictor, evaluating
 from tasks.kinds.of import predict
-from tasks.sampling.relational.links import RankedLinks
-from tasks.sampling.relational.ranked import RankedNeighborhoods
+from tasks.sampling.relational.links import RankedLinks, RankedNeighborhoods
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 from tasks.train.embeddings.host_tables import SparseEmbedding
@@ -32,7 +31,7 @@ from tasks.train.job import BEST, RESULT
 from tasks.train.loaders.base import TrainingData
 from tasks.train.loaders.config_base import resolve_loader
 from tasks.train.loaders.configs import RankingLoaderConfig
-from tasks.train.loaders.typed.relational import RankingLoader, _some_of_each
+from tasks.train.loaders.relational import RankingLoader, _some_of_each
 from tasks.train.state.checkpoint import load_model
 from tests.ranked_shop import DAY, HORIZON, MOMENTS, ranked_shop, store_of
 from tests.shop_graph import shop_graph

@@ -34,14 +34,13 @@ from tasks.train.gradients.sizes import (
 )
 from tasks.train.loaders import precomputed
 from tasks.train.loaders.base import Loader, TrainingData
+from tasks.train.loaders.cluster import ClusterLoader, RandomPartitionLoader
 from tasks.train.loaders.config_base import LoaderConfig, resolve_loader
 from tasks.train.loaders.configs import FULL_ENCODER_EDGES
-from tasks.train.loaders.full import FullEdgeLoader, FullLoader
-from tasks.train.loaders.graph import GraphLoader
-from tasks.train.loaders.links.edge import EdgeLoader
+from tasks.train.loaders.edge import EdgeLoader
+from tasks.train.loaders.full import FullEdgeLoader, FullLoader, GraphLoader
 from tasks.train.loaders.neighbor import NeighborLoader
 from tasks.train.loaders.precomputed import PrecomputedLoader
-from tasks.train.loaders.subgraphs.cluster import ClusterLoader, RandomPartitionLoader
 from tasks.train.ranks.failures import final_error
 from tasks.train.stage import STAGE
 from tasks.train.strategies.base import Ranks

@@ -25,8 +25,8 @@ from tasks.train.gradients import family as gradients
 from tasks.train.gradients.batches import Batches
 from tasks.train.loaders.base import Loader
 from tasks.train.stage import STAGE
+from tasks.train.strategies._local_graph import LocalGraph
 from tasks.train.strategies.base import Ranks, Strategy
-from tasks.train.strategies.partition_parallel import LocalGraph
 from tests.loaders import make_loader
 from tests.ranked_shop import store_of
 from tests.registered import strategies_of

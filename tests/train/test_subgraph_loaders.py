@@ -20,9 +20,8 @@ from tasks.sampling.rows.features import FeatureSource, whole_graph
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import ArrayWriter, GraphStore
 from tasks.storage.manifests import PartitionManifest
+from tasks.train.loaders.cluster import ClusterLoader, RandomPartitionLoader, SubgraphLoader
 from tasks.train.loaders.neighbor import Neighborhoods, NeighborLoader, choose_first_hop, precomputed_mean
-from tasks.train.loaders.subgraphs.cluster import ClusterLoader, RandomPartitionLoader
-from tasks.train.loaders.subgraphs.subgraph import SubgraphLoader
 from tests.loaders import make_loader
 from tests.support import as_partition, finish, molecule_graph, node_graph
 

@@ -24,7 +24,7 @@ from tasks.storage.graph_store import GraphStore
 from tasks.train.factors.engine import FactorEngine
 from tasks.train.families import family_of
 from tasks.train.job import BEST, RESULT, Job
-from tasks.train.loaders.samples.pairs import PairData
+from tasks.train.loaders.pairs import PairData
 from tasks.train.state.checkpoint import load_model
 from tasks.train.strategies.base import Ranks
 from tasks.train.strategies.block_grid import BlockGrid

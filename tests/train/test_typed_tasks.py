@@ -48,9 +48,9 @@ from tasks.storage.home import Home
 from tasks.storage.ids import IdMap
 from tasks.storage.manifests import TaskHead
 from tasks.train.job import BEST, RESULT
-from tasks.train.labels.scale import training_facts
+from tasks.train.labels.learnt import training_facts
 from tasks.train.loaders.base import TrainingData
-from tasks.train.loaders.typed.relational import RankingLoader
+from tasks.train.loaders.relational import RankingLoader
 from tasks.train.stage import _refuse_later_rows
 from tasks.train.state.checkpoint import load_model
 from tests.ingest.test_edge_ends import purchases, save, turned

@@ -18,7 +18,7 @@ from numba import njit
 from tasks.arrays import Array
 from tasks.counter_random import below
 from tasks.edge_ends import end_at, ends_of, never_joined
-from tasks.sampling.neighborhoods.lookup import find_edge, frozen
+from tasks.sampling.neighborhoods.in_edges import find_edge, frozen
 from tasks.storage.graph_store import GraphStore
 
 # A draw hits an edge with a probability equal to the graph's density, so that more tries hardly ever matter.

@@ -7,8 +7,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from tasks.key_table import FREE, key_table, slot
-from tasks.sampling.neighborhoods.in_edges import Sample
-from tasks.sampling.neighborhoods.lookup import find_edge
+from tasks.sampling.neighborhoods.in_edges import Sample, find_edge
 
 
 def hash_pairs(seeds: NDArray[np.integer], pairs: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from models.block import Block, Inputs
+from tasks.arrays import Array
 from tasks.sampling.neighborhoods.in_edges import Seeds
-from tasks.sampling.parts.exchange import Array
-from tasks.sampling.parts.features import PartFeatures, make_block
 from tasks.sampling.parts.graph import CACHE_SHARE, PartGraph
+from tasks.sampling.parts.rows import PartFeatures, make_block
 from tasks.sampling.parts.sampler import PartSampler
 from tasks.sampling.rows.features import FeatureSource, mean_block
 

@@ -9,7 +9,8 @@ import numpy as np
 from numba import njit
 
 from models.kernels.simd.vector import prefetch_item
-from tasks.storage.graph_store import ALWAYS, INT32_MAX, Array
+from tasks.arrays import Array
+from tasks.storage.graph_store import ALWAYS, INT32_MAX
 
 _GROUP = 32
 """Slots that are searched in step: what each reads next is asked for while the others are at it."""

@@ -14,7 +14,7 @@ from models.kernels.memory import recycled
 from models.kernels.simd.prefetch import AHEAD
 from models.kernels.simd.vector import prefetch_item
 from tasks.arrays import Array, blocks
-from tasks.sampling.neighborhoods.lookup import frozen
+from tasks.sampling.neighborhoods.in_edges import frozen
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import array_of_type
 

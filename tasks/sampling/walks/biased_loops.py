@@ -14,8 +14,7 @@ from models.kernels.simd.vector import prefetch_item
 from tasks.arrays import Array
 from tasks.sampling.neighborhoods.fast_random import STEP, below_and_fraction, output, stream, unit
 from tasks.sampling.neighborhoods.members import is_member
-from tasks.sampling.walks.loops import another_start, first_node
-from tasks.sampling.walks.steps import weighted_edge
+from tasks.sampling.walks.steps import another_start, first_node, weighted_edge
 
 PATIENCE = 64
 """Refusals in a row after which node2vec's step is drawn from all edges: some p and q refuse all but one in millions.

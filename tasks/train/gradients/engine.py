@@ -33,7 +33,7 @@ from tasks.train.gradients.steps import (
     step_products,
 )
 from tasks.train.job import BEST, GnnJob
-from tasks.train.labels.scale import training_facts
+from tasks.train.labels.learnt import training_facts, with_predicted_labels
 from tasks.train.loaders.base import Loader, TrainingData
 from tasks.train.loaders.config_base import resolve_loader
 from tasks.train.ranks.collectives import from_main, largest, sum_over_ranks, wait_for_all
@@ -62,8 +62,6 @@ class GradientEngine(Engine):
         self._makes_together = strategy.makes_together
         labelled = store
         if job.teacher is not None:
-            from tasks.train.labels.predicted import with_predicted_labels
-
             assert self.config.self_training is not None
             labelled = with_predicted_labels(store, job.teacher, self.config.self_training.min_probability)
         graph = strategy.open(labelled)

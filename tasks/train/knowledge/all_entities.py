@@ -17,7 +17,7 @@ from models.triple_losses.base import Targets
 from tasks.arrays import Array
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.train.knowledge.relations import TripleTask
-from tasks.train.loaders.samples.all_entities import AllEntities, AskedQueries
+from tasks.train.loaders.triples import AllEntities, AskedQueries
 from tasks.train.strategies.block_grid import Round
 from tasks.train.tables.grid import Grid
 from tasks.train.tables.objective import Meet

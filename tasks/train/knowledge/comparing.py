@@ -21,7 +21,7 @@ from models.kernels.tables.device_tables import DeviceTable
 from models.kernels.tables.row_tables import RowTable
 from models.knowledge.base import EntityQueries
 from tasks.arrays import Array
-from tasks.train.loaders.samples.triples import hide_drawn
+from tasks.train.loaders.triples import hide_drawn
 
 
 class Gradients:

@@ -1,4 +1,4 @@
-"""The rows of relations."""
+"""The rows of relations, and others that all ranks have whole."""
 
 from __future__ import annotations
 

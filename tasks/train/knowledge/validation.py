@@ -1,4 +1,4 @@
-"""Ranking of validation triples while training, and how scores become probabilities."""
+"""Ranking of validation triples while training, rows of entities for it, and how scores become probabilities."""
 
 from __future__ import annotations
 

@@ -18,10 +18,11 @@ import torch
 
 from models.base import GraphModel
 from models.block import StepBatch
+from tasks.arrays import Array
 from tasks.sampling.rows.features import FeatureSource
 from tasks.storage.artifacts import disk_errors, file_lock
 from tasks.storage.file_names import file_name
-from tasks.storage.graph_store import Array, GraphStore, create_array, slices
+from tasks.storage.graph_store import GraphStore, create_array, slices
 from tasks.storage.manifests import GraphManifest
 
 _CHUNK_ROWS = 1 << 16

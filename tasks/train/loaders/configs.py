@@ -31,7 +31,7 @@ _RELATIONS_A_TYPE = 2  # into it; the graph's own number would be better known t
 _NODES_A_GRAPH = 30  # molecules; the data's own number would be better known than this is needed
 
 
-@LOADERS.options("auto", "automatic")
+@LOADERS.options("auto", "full")
 class AutoConfig(SeedLoaderConfig):
     """By task: `neighbor` for nodes, `graph` for graphs; for links `full_edge`, or `edge` beyond 5 million edges."""
 
@@ -68,7 +68,7 @@ class NeighborConfig(SampledConfig):
     graph. auto: fused where the model reads that hop only through a mean or sum, else sampled."""
 
 
-@LOADERS.options("edge", "links.edge")
+@LOADERS.options("edge", "edge")
 class EdgeConfig(SampledConfig, NegativesConfig):
     """Sampled neighbourhoods around training edges and their negatives, the batch's own edges left out."""
 
@@ -89,7 +89,7 @@ class FullEdgeConfig(NegativesConfig):
     holds_all_neighbors: ClassVar[bool] = True
 
 
-@LOADERS.options("cluster", "subgraphs.cluster")
+@LOADERS.options("cluster", "cluster")
 class ClusterConfig(LoaderConfig):
     """Parts of the partition, some at a time (ClusterGCN, arXiv:1905.07953)."""
 
@@ -118,7 +118,7 @@ class ClusterConfig(LoaderConfig):
         return _same_every_layer(num_nodes, num_nodes * self.clusters_per_batch / max(1, num_parts), num_layers)
 
 
-@LOADERS.options("random_partition", "subgraphs.cluster")
+@LOADERS.options("random_partition", "cluster")
 class RandomPartitionConfig(LoaderConfig):
     """Clusters drawn anew for every epoch and rank (Distributed DeepGCNs, arXiv:2006.07739)."""
 
@@ -140,7 +140,7 @@ class RandomPartitionConfig(LoaderConfig):
         return _same_every_layer(num_nodes, num_nodes / self.num_clusters, num_layers)
 
 
-@LOADERS.options("relational", "typed.relational")
+@LOADERS.options("relational", "relational")
 class RelationalConfig(SeedLoaderConfig):
     """Neighbourhoods by relation in typed graphs, each of what was there before its seed's moment."""
 
@@ -226,7 +226,7 @@ class PrecomputedConfig(SeedLoaderConfig):
         return _same_every_layer(num_nodes, self.batch_size, num_layers)
 
 
-@LOADERS.options("graph", "graph")
+@LOADERS.options("graph", "full")
 class GraphConfig(SeedLoaderConfig):
     """Batches of whole graphs."""
 
@@ -243,7 +243,7 @@ def _same_every_layer(num_nodes: int, rows: float, num_layers: int) -> list[int]
     return [min(num_nodes, math.ceil(rows))] * (num_layers + 1)
 
 
-@LOADERS.options("ranking", "typed.relational")
+@LOADERS.options("ranking", "relational")
 class RankingLoaderConfig(RelationalConfig):
     """Neighbourhoods by relation of seeds and of what is recommended to them, all of one moment a batch."""
 
@@ -294,7 +294,7 @@ class PairLoaderConfig(ComponentConfig):
     """Take edges in proportion to their weights, where the graph has some."""
 
 
-@LOADERS.options("edges", "samples.pairs")
+@LOADERS.options("edges", "pairs")
 class EdgesConfig(PairLoaderConfig):
     """Pairs that an edge joins, drawn at random (LINE, arXiv:1503.03578)."""
 
@@ -304,7 +304,7 @@ class EdgesConfig(PairLoaderConfig):
     name: str = "edges"
 
 
-@LOADERS.options("edge_passes", "samples.pairs")
+@LOADERS.options("edge_passes", "pairs")
 class EdgePassesConfig(PairLoaderConfig):
     """Pairs that an edge joins, in passes over all edges in a random order, each taken as often as its weight says.
 
@@ -317,7 +317,7 @@ class EdgePassesConfig(PairLoaderConfig):
     name: str = "edge_passes"
 
 
-@LOADERS.options("walks", "samples.pairs")
+@LOADERS.options("walks", "pairs")
 class WalksConfig(PairLoaderConfig):
     """Pairs that are near each other on random walks (DeepWalk, arXiv:1403.6652; node2vec, arXiv:1607.00653)."""
 
@@ -350,7 +350,7 @@ class TripleLoaderConfig(ComponentConfig):
     """Whether a query is compared with all entities, and not with drawn ones."""
 
 
-@LOADERS.options("triples", "samples.triples")
+@LOADERS.options("triples", "triples")
 class TriplesConfig(TripleLoaderConfig):
     """Triples in a new order each epoch, against entities that are drawn and shared by some of them."""
 
@@ -368,7 +368,7 @@ class TriplesConfig(TripleLoaderConfig):
     most scorers find nearest, and it is hardly ever drawn among many."""
 
 
-@LOADERS.options("one_vs_all", "samples.all_entities")
+@LOADERS.options("one_vs_all", "triples")
 class OneVsAllConfig(TripleLoaderConfig):
     """Triples in a new order each epoch, each end against all entities (1vsAll, arXiv:1705.10744)."""
 
@@ -380,7 +380,7 @@ class OneVsAllConfig(TripleLoaderConfig):
     """Share of the truth that is dealt out over all entities."""
 
 
-@LOADERS.options("k_vs_all", "samples.all_entities")
+@LOADERS.options("k_vs_all", "triples")
 class KVsAllConfig(OneVsAllConfig):
     """Queries in a new order each epoch, all their true entities at once against all others (KvsAll, arXiv:1707.01476).
 

@@ -16,6 +16,7 @@ from configs.registry import LOADERS
 from models.block import Batch, Block, Inputs
 from models.kernels.sparse.adjacency import split_rows
 from models.kernels.threads import num_threads, run_rows
+from tasks.arrays import Array
 from tasks.sampling.neighborhoods.in_edges import Sample, Seeds
 from tasks.sampling.neighborhoods.neighbors import NeighborSampler
 from tasks.sampling.parts.graph import PartGraph
@@ -24,7 +25,7 @@ from tasks.sampling.rows.features import FeatureSource, make_blocks, mean_block
 from tasks.sampling.rows.gather import mean_rows, table_tiles
 from tasks.sampling.rows.labels import targets, without_labels
 from tasks.storage.graph_store import MISSING_IN_EDGES, GraphStore
-from tasks.train.loaders.base import Array, LabelLoader, TrainingData, shared_table
+from tasks.train.loaders.base import LabelLoader, TrainingData, shared_table
 from tasks.train.loaders.config_base import SampledConfig
 from tasks.train.loaders.configs import NeighborConfig
 

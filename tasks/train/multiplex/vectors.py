@@ -1,4 +1,4 @@
-"""Rows and weights that GATNE-T learns, the steps that it takes, and the vectors that it makes of them."""
+"""Walks by relation, rows and weights that GATNE-T learns of them, and the vectors that it makes."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from models.vectors.configs import GatneConfig
 from models.vectors.gatne import RelationMixing
 from tasks.arrays import Array, row_blocks
 from tasks.sampling.neighborhoods.neighbors import derive_key
-from tasks.sampling.walks.pairs import expected_pairs, walk_pairs
-from tasks.sampling.walks.random_walks import Walks, out_weights
+from tasks.sampling.walks.random_walks import Walks, expected_pairs, out_weights, walk_pairs
 from tasks.storage.graph_store import GraphStore
 from tasks.train.embeddings.host_tables import SparseAdam
 

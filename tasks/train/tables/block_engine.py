@@ -33,7 +33,7 @@ from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.storage.file_names import file_name
 from tasks.storage.graph_store import GraphStore
 from tasks.train.job import Job
-from tasks.train.loaders.samples.pairs import PairData, PairLoader
+from tasks.train.loaders.pairs import PairData, PairLoader
 from tasks.train.node_vectors.heads import finish_vectors
 from tasks.train.ranks.collectives import from_all, from_main, wait_for_all
 from tasks.train.run import Engine, RoundTotals
@@ -42,11 +42,9 @@ from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
 from tasks.train.strategies.block_grid import BlockGrid
 from tasks.train.strategies.configs import LEAST_ROWS
-from tasks.train.tables.block_files import BlockFiles, Key
-from tasks.train.tables.device import DeviceStepper, ResidentBlocks
-from tasks.train.tables.grid import Grid, Saved, TableSpec, first_rows
+from tasks.train.tables.device import DeviceStepper, RankDevice, ResidentBlocks
+from tasks.train.tables.grid import BlockFiles, Grid, Key, Saved, TableSpec, first_rows
 from tasks.train.tables.objective import PAIRS, Negatives, PairLearning, SampleStepper, Stepper
-from tasks.train.tables.place import RankDevice
 from tasks.train.tables.pools import PoolDraws
 from tasks.train.tables.settings import Settings, TableSizes, choose_blocks, choose_room, make_settings, table_memory
 

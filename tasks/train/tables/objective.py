@@ -13,7 +13,7 @@ from models.vectors.base import AnyMeeting, Meeting, SampledModel, Samples
 from tasks.arrays import Array
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.sampling.walks.alias import alias_table, draw_alike, draw_many
-from tasks.train.loaders.samples.pairs import PairLoader
+from tasks.train.loaders.pairs import PairLoader
 from tasks.train.strategies.block_grid import Round
 from tasks.train.tables.grid import Grid
 from tasks.train.tables.pools import Pool, SampleSource, drawn_chunk

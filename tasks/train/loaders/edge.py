@@ -11,6 +11,7 @@ from torch import Tensor
 
 from configs.registry import LOADERS
 from models.block import Batch
+from tasks.arrays import Array
 from tasks.edge_ends import are_never_joined, ends_of
 from tasks.sampling.links.negatives import TRIES, NegativeSampler, draw_pair
 from tasks.sampling.neighborhoods.in_edges import Seeds
@@ -19,7 +20,7 @@ from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.parts.neighborhoods import PartNeighborhoods
 from tasks.sampling.parts.sampler import count_edges
 from tasks.storage.graph_store import GraphStore
-from tasks.train.loaders.base import Array, Loader, TrainingData
+from tasks.train.loaders.base import Loader, TrainingData
 from tasks.train.loaders.config_base import NegativesConfig
 from tasks.train.loaders.configs import EdgeConfig
 from tasks.train.loaders.neighbor import open_neighborhoods

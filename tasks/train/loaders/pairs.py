@@ -14,8 +14,7 @@ from configs.errors import DataError
 from configs.registry import LOADERS
 from tasks.arrays import Array
 from tasks.sampling.walks.edge_passes import EdgePasses
-from tasks.sampling.walks.pairs import expected_pairs, fill_pairs, most_pairs
-from tasks.sampling.walks.random_walks import Walks, out_weights
+from tasks.sampling.walks.random_walks import Walks, expected_pairs, fill_pairs, most_pairs, out_weights
 from tasks.storage.graph_store import GraphStore
 from tasks.train.loaders.configs import EdgePassesConfig, EdgesConfig, WalksConfig
 
