@@ -15,7 +15,7 @@ from tasks.sampling.degrees import degrees, warn_of_isolated
 from tasks.sampling.walks.alias import alias_table, draw_many
 from tasks.sampling.walks.edge_passes import EdgePasses
 from tasks.sampling.walks.steps import WeightedSteps, weighted_edge
-from tasks.storage.graph_store import GraphStore
+from tests.ranked_shop import store_of
 from tests.support import ArrayWriter, finish
 
 
@@ -184,8 +184,7 @@ def test_nodes_without_an_edge_are_told(
     writer.write("csc_indptr", np.array([0, 0, 1, 3, 3]))
     writer.write("csc_indices", np.array([2, 0, 1], np.int32))
     writer.write("csr_indptr", np.array([0, 1, 2, 3, 3]))
-    graph = finish(tmp_path, writer, num_nodes=4, num_edges=3, symmetric=symmetric)
-    store = GraphStore(graph.folder, graph.manifest)
+    store = store_of(finish(tmp_path, writer, num_nodes=4, num_edges=3, symmetric=symmetric))
     assert degrees(store).tolist() == expected
     warn_of_isolated(store, "their vectors say nothing")
     assert f"warning: {expected.count(0)} of 4 nodes have no edge" in capsys.readouterr().out

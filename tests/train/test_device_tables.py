@@ -22,11 +22,10 @@ from tasks.train.tables import grid
 from tasks.train.tables.block_engine import PairEngine
 from tasks.train.tables.device import RankDevice
 from tasks.train.tables.grid import Key
-from tests.support import node_graph
+from tests.support import node_graph, written
 from tests.train.device_trainings import MEMORY, VARIABLE, shrink, small_recipe, train_on
 from tests.train.in_process import make_job, own_settings, stopped_at
 from tests.train.test_grid_ranks import vectors
-from tests.train.test_tables import written
 from tests.train.two_processes import run_ranks
 from tests.triton_device import DEVICE, MARKS_OF_TABLES
 

@@ -38,13 +38,14 @@ from tasks.train.job import BEST
 from tasks.train.loaders.edge import PartNegatives
 from tasks.train.state.checkpoint import load_model
 from tests.loaders import make_loader
+from tests.ranked_shop import store_of
 from tests.support import finish, link_graph
 from tests.train.in_process import make_engine, make_job, own_settings, run_engine
 
 
 def opened(folder: Path, seed: int = 0) -> GraphStore:
     parent = link_graph(folder, seed=seed)
-    return GraphStore(parent.folder, parent.manifest)
+    return store_of(parent)
 
 
 def small(folder: Path, edges: list[tuple[int, int]], num_nodes: int, *, directed: bool | None = None) -> GraphStore:
@@ -62,7 +63,7 @@ def small(folder: Path, edges: list[tuple[int, int]], num_nodes: int, *, directe
     balance = {"node_balance": 1.0, "train_balance": 1.0}
     fields: dict[str, Any] = {"task": "link", "symmetric": False, "num_nodes": num_nodes, "num_edges": len(edges)}
     parent = finish(folder, writer, PartitionManifest, **fields, **offsets, **balance)
-    return GraphStore(parent.folder, parent.manifest)
+    return store_of(parent)
 
 
 def adjacency(store: GraphStore) -> np.ndarray:
@@ -128,13 +129,11 @@ def test_a_source_joined_to_all_nodes_still_gets_negatives(tmp_path: Path) -> No
 
 def test_a_fused_first_hop_leaves_the_batch_s_own_edges_out(tmp_path: Path) -> None:
     """Everything is drawn (fan-out 400 of 200 nodes), so the mean is known."""
-    parent = link_graph(tmp_path, dim=4)
-    store = GraphStore(parent.folder, parent.manifest)
+    store = store_of(link_graph(tmp_path, dim=4))
     features = FeatureSource.open(store, edges=False)
     loader = make_loader("edge", store, features, fanout=(400,), reads_mean=True)
     batch = loader.batch(np.arange(40), key=3)
     outer = batch.blocks[0]
-    assert outer.mean is not None
     assert outer.mean.shape == (outer.num_dst, 4)
     dense = adjacency(store)
     for u, v in store["train_edges"][:40].tolist():
@@ -200,7 +199,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def test_average_precision(graph: Any, tmp_path: Path) -> None:
-    store = GraphStore(graph.folder, graph.manifest)
+    store = store_of(graph)
 
     def measured(model: str, **options: Any) -> float:
         recipe = recipe_of({"name": "synthetic"}, model, **options)
@@ -208,8 +207,6 @@ def test_average_precision(graph: Any, tmp_path: Path) -> None:
             job = make_job(recipe, graph, tmp_path / f"{model}{options}")
             run_engine(make_engine(job))
         found = predict(Predictor(store), load_model(job.work / BEST), "test")
-        assert found.label is not None
-        assert found.scores is not None
         return average_precision(found.label[:, 0], found.scores[:, 0])
 
     with_edges = {model: measured(model) for model in MODELS}
@@ -249,7 +246,7 @@ def test_check_tells_it(tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("name", ["graphsage", "gat", "gin"])
 def test_a_model_that_learnt_without_edge_features_needs_none(graph: Any, name: str) -> None:
     """It scores a newer graph whose edges carry some; one that learnt with others does not."""
-    store, config = GraphStore(graph.folder, graph.manifest), recipe_of({"name": "synthetic"}, name).model
+    store, config = store_of(graph), recipe_of({"name": "synthetic"}, name).model
     facts = graph_facts(graph.manifest)
     plain = MODEL_CLASSES.get(name)(config, replace(facts, edge_feature_dim=0, edge_categories=()))
     check_facts(plain, graph.manifest)

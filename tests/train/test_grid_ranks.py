@@ -12,16 +12,16 @@ import torch
 
 from configs.load import build_recipe
 from tasks.stage import Parent
-from tasks.storage.graph_store import GraphStore
 from tasks.train.families import family_of
 from tasks.train.job import BEST, LAST, RESULT, Job
 from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
 from tests.knowledge_graphs import triple_graph
-from tests.support import as_partition, node_graph
+from tests.ranked_shop import store_of
+from tests.support import node_graph, written
 from tests.train.in_process import make_job, own_settings, train_here
 from tests.train.knowledge_trainings import recipe as knowledge_recipe
-from tests.train.test_tables import recipe, written
+from tests.train.test_tables import recipe
 from tests.train.test_training import records
 from tests.train.two_processes import run_ranks, run_two_ranks
 
@@ -93,13 +93,10 @@ def test_ranks_learn_a_knowledge_graph_as_well_as_one(tmp_path: Path) -> None:
 def graph(tmp_path_factory: pytest.TempPathFactory) -> Parent:
     """300 nodes in four parts: no training node, a few, many, most."""
     parent = node_graph(tmp_path_factory.mktemp("graph"), num_nodes=300, seed=3)
-    train = np.asarray(GraphStore(parent.folder, parent.manifest)["train_idx"])
+    train = np.asarray(store_of(parent)["train_idx"])
     first = int(train[0])
     assert first > 0
-    offsets = (0, first, int(train[3]), int(train[50]), 300)
-    manifest = as_partition(parent).manifest.model_copy(update={"num_parts": 4, "part_offsets": offsets})
-    (parent.folder / "manifest.json").write_text(manifest.model_dump_json())
-    return Parent(manifest, parent.folder)
+    return written(parent, 0, first, int(train[3]), int(train[50]))
 
 
 def make(graph: Parent, work: Path, *overrides: str) -> Job:
@@ -150,8 +147,7 @@ def test_missing_labels_count_for_no_rank(tmp_path: Path) -> None:
     label = np.load(path)
     label[: len(label) // 3] = -1
     np.save(path, label)
-    graph = as_partition(parent)
-    (parent.folder / "manifest.json").write_text(graph.manifest.model_dump_json())
+    graph = written(parent)
     whole = weights(alone(make(graph, tmp_path / "whole", "train.loader=full")))
     shared = make(graph, tmp_path / "shared", "train.loader=full")
     together(shared)

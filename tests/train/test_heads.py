@@ -19,9 +19,9 @@ from tasks.train.loaders.pairs import PairData
 from tasks.train.node_vectors import heads
 from tasks.train.node_vectors.heads import _fit_members, _fit_numbers, best_threshold, fit_head
 from tasks.train.state.checkpoint import load_model
-from tests.support import ArrayWriter, finish, link_graph, node_graph
+from tests.support import ArrayWriter, finish, link_graph, node_graph, written
 from tests.train.in_process import make_job
-from tests.train.test_tables import recipe, train, written
+from tests.train.test_tables import recipe, train
 
 
 def learnt(tmp_path: Path, make_graph: Any = link_graph, **changes: Any) -> tuple[Any, GraphStore]:

@@ -24,7 +24,6 @@ from tasks.ranking.entities import TableBlocks
 from tasks.ranking.triples import TripleRanker
 from tasks.stage import Parent
 from tasks.storage.artifacts import MANIFEST_NAME
-from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
 from tasks.storage.ids import relation_names
 from tasks.train.job import BEST, Job, WarmStart
@@ -39,6 +38,7 @@ from tasks.train.tables.objective import BlockEnds
 from tests.knowledge_graphs import Triples, triple_graph
 from tests.preprocess.snapshot_tables import runner
 from tests.preprocess.test_snapshot_triples import rows_of, write
+from tests.ranked_shop import store_of
 from tests.support import as_partition
 from tests.train.in_process import own_settings, run_engine
 from tests.train.knowledge_trainings import best, check_same, recipe, trained, trained_up_to
@@ -72,7 +72,6 @@ def test_a_batch_moves_maps_by_their_gradients(tmp_path: Path, name: str, invers
         learning.model, learning.options, count, UpdateRule("sgd"), 5, (own, np.ones(count))
     )
     of_relations = learning.relations._projection
-    assert of_relations is not None
     maps = [learning.projection.rows.table, of_relations.rows.table]
     assert maps[1].rows.shape == (6 if inverse else 3, width)
     for number, table in enumerate(maps):
@@ -258,7 +257,7 @@ class Case:
 
     def __init__(self, folder: Path, model: dict[str, Any], loader: dict[str, Any], loss: str):
         graph = triple_graph(folder)
-        store, count = GraphStore(graph.folder, graph.manifest), graph.manifest.num_nodes
+        store, count = store_of(graph), graph.manifest.num_nodes
         self.options = MODELS.config({"dim": DIM, **model})
         kind = MODELS.get(self.options.name)
         self.relations = RelationRows(kind, self.options, graph.manifest.num_relations, SGD, 5)

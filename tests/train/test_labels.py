@@ -30,7 +30,7 @@ from tasks.stage import Listener, Parent, run_stage
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
-from tasks.storage.manifests import ArrayEntry, PartitionManifest
+from tasks.storage.manifests import ArrayEntry
 from tasks.supervise import Launcher
 from tasks.train import stage
 from tasks.train.gradients.family import check_self_training, trainings
@@ -46,7 +46,8 @@ from tasks.train.strategies.base import Ranks
 from tasks.train.warm import earlier as warm_model
 from tasks.train.warm.earlier import DoesNotFitError, _earlier_scale
 from tests.loaders import make_loader
-from tests.support import as_partition, molecule_graph, node_graph
+from tests.ranked_shop import store_of
+from tests.support import as_partition, molecule_graph, node_graph, written
 from tests.train.in_process import make_engine, make_job, own_settings, run_engine, train_here
 from tests.train.test_training import partition, recipe, records
 
@@ -69,9 +70,7 @@ def regression(folder: Path, task: str = "node", factor: float = 1.0, offset: fl
     entry = entry.model_copy(update={"dtype": "float32", "shape": label.shape})
     changes = {"task_type": "regression", "num_classes": 0, "num_tasks": 2, "metric": "rmse"}
     arrays = {**graph.manifest.arrays, name: entry}
-    part = as_partition(Parent(graph.manifest.model_copy(update={**changes, "arrays": arrays}), folder))
-    (folder / "manifest.json").write_text(part.manifest.model_dump_json())
-    return part
+    return written(graph, **changes, arrays=arrays)
 
 
 def train(graph: Parent, work: Path, *overrides: str) -> GraphModel:
@@ -90,9 +89,7 @@ def train(graph: Parent, work: Path, *overrides: str) -> GraphModel:
 
 
 def predicted(model: GraphModel, graph: Parent) -> tuple[np.ndarray, np.ndarray]:
-    found = predict(Predictor(GraphStore(graph.folder, graph.manifest)), model, "valid")
-    assert found.scores is not None
-    assert found.label is not None
+    found = predict(Predictor(store_of(graph)), model, "valid")
     return found.scores, found.label
 
 
@@ -119,7 +116,7 @@ def test_the_units_of_labels_change_nothing_but_the_units(tmp_path: Path, task: 
 def test_the_scale_travels_with_the_model(tmp_path: Path) -> None:
     graph = regression(tmp_path / "graph", factor=50, offset=1510)
     model = train(graph, tmp_path / "work", "train.epochs=1")
-    facts = training_facts(GraphStore(graph.folder, graph.manifest))
+    facts = training_facts(store_of(graph))
     assert model.facts == facts
     assert facts.label_scale[0] > 40
     write_model(tmp_path / "files", tmp_path / "work" / BEST, "m", {}, {})
@@ -168,7 +165,7 @@ def test_a_warm_start_keeps_the_earlier_units_while_they_are_near(
 def test_a_warm_start_answers_as_the_earlier_model_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     earlier = train(regression(tmp_path / "earlier", factor=50, offset=1510), tmp_path / "work", "train.epochs=1")
     graph = regression(tmp_path / "graph", factor=60, offset=1600)
-    store = GraphStore(graph.folder, graph.manifest)
+    store = store_of(graph)
     model: GraphModel = MODELS.create(earlier.config, training_facts(store))
     assert model.label_units != earlier.label_units
     # Whether all else fits is tested with snapshots.
@@ -191,10 +188,7 @@ def test_scores_in_half_precision_keep_the_digits_of_the_mean() -> None:
 
 
 def opened(folder: Path) -> GraphStore:
-    parent = as_partition(node_graph(folder))
-    assert isinstance(parent.manifest, PartitionManifest)
-    parts = {"part_offsets": (0, 100, 200, 300), "num_parts": 3}
-    return GraphStore(parent.folder, parent.manifest.model_copy(update=parts))
+    return store_of(written(node_graph(folder), 0, 100, 200))
 
 
 def first_batch(loader: Loader) -> Batch:
@@ -213,7 +207,6 @@ def test_asked_nodes_hide_their_labels_and_others_of_the_training_split_show_the
     batch = first_batch(make_loader(name, store, FeatureSource.of(store, model), model, **options))
 
     label, nodes = batch.inputs.label, batch.inputs.node_ids.numpy()
-    assert label is not None
     asked = np.arange(batch.num_seeds) if batch.rows is None else batch.rows.numpy()
     assert len(asked)
     assert (label.numpy()[asked] == -1).all()
@@ -230,7 +223,6 @@ def test_inference_reads_all_training_labels_and_no_others(tmp_path: Path) -> No
     torch.manual_seed(0)
     model = MODELS.create(config, graph_facts(store.manifest))
     source = FeatureSource.of(store, model)
-    assert source.label is not None
     assert (np.flatnonzero(source.label >= 0) == np.sort(store["train_idx"])).all()
     nodes = np.asarray(store["valid_idx"], np.int64)
     whole = Predictor(store).node_scores(model, nodes)
@@ -240,11 +232,9 @@ def test_inference_reads_all_training_labels_and_no_others(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("loader", ["full", "cluster"])
 def test_a_model_learns_from_labels(tmp_path: Path, loader: str) -> None:
-    parent = as_partition(node_graph(tmp_path / "graph"))
-    manifest = parent.manifest.model_copy(update={"part_offsets": (0, 100, 200, 300), "num_parts": 3})
-    (parent.folder / "manifest.json").write_text(manifest.model_dump_json())
+    parent = written(node_graph(tmp_path / "graph"), 0, 100, 200)
     options = ("model.label_reuse=true", f"train.loader={loader}", "train.epochs=30")
-    job = make_job(recipe("node", *options), Parent(manifest, parent.folder), tmp_path / "work")
+    job = make_job(recipe("node", *options), parent, tmp_path / "work")
     train_here(job)
     lines = records(job.work)
     losses = [line["train/loss"] for line in lines if "train/loss" in line]
@@ -277,8 +267,7 @@ SECTIONS = {
 @pytest.fixture
 def graph(tmp_path: Path) -> tuple[GraphStore, GraphModel, Path]:
     """Return a graph, a teacher with opinions, and its checkpoint."""
-    parent = as_partition(node_graph(tmp_path / "g"))
-    store = GraphStore(parent.folder, parent.manifest)
+    store = store_of(as_partition(node_graph(tmp_path / "g")))
     torch.manual_seed(0)
     model: GraphModel = MODELS.create(
         MODELS.config({"name": "graphsage", "hidden_dim": 8, "num_layers": 2}), graph_facts(store.manifest)
@@ -340,23 +329,20 @@ def test_nodes_of_other_types_get_no_labels(graph: tuple[GraphStore, GraphModel,
 def test_refusals(graph: tuple[GraphStore, GraphModel, Path], tmp_path: Path) -> None:
     store, _, _ = graph
     train = TrainConfig(self_training={"rounds": 1})
-    assert isinstance(store.manifest, PartitionManifest)
     check_self_training(train, store.manifest)
     molecules = as_partition(molecule_graph(tmp_path / "m")).manifest
-    assert isinstance(molecules, PartitionManifest)
     check_self_training(TrainConfig(), molecules)
     with pytest.raises(RecipeError, match=r"train\.self_training is for one class a node"):
         check_self_training(train, molecules)
 
 
 def test_rounds_follow_each_other_and_finished_ones_are_kept(tmp_path: Path, home: Home) -> None:
-    parent = as_partition(node_graph(tmp_path / "g"))
-    (parent.folder / "manifest.json").write_text(parent.manifest.model_dump_json())
+    parent = written(node_graph(tmp_path / "g"))
     heard = Heard()
     outcome = run_stage(STAGE, build_recipe(SECTIONS), {"partition": parent}, home, listener=heard)
     assert [text for text in heard.texts if text.startswith("training ")] == [f"training {i} of 3" for i in (1, 2, 3)]
     assert set(outcome.manifest.files) == {"best.pt", "last.pt", "metrics.jsonl"}
-    assert outcome.manifest.rows > 3 * len(GraphStore(parent.folder, parent.manifest)["train_idx"])
+    assert outcome.manifest.rows > 3 * len(store_of(parent)["train_idx"])
 
 
 def test_finished_rounds_are_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,8 +31,9 @@ from tasks.train.multiplex.engine import RelationEngine
 from tasks.train.multiplex.vectors import drawn_neighbors, pair_slopes, relation_graphs
 from tasks.train.state.checkpoint import load_model
 from tasks.train.strategies.base import Ranks
+from tests.ranked_shop import store_of
 from tests.registered import models_of
-from tests.support import as_partition, link_graph, multiplex_graph, planted_edges
+from tests.support import as_partition, link_graph, multiplex_graph, planted_edges, written
 from tests.train.in_process import make_job, run_job
 
 
@@ -57,8 +58,7 @@ def recipe(**train: Any) -> Any:
 
 
 def test_relations_are_told_apart(tmp_path: Path) -> None:
-    parent = multiplex_graph(tmp_path)
-    store = GraphStore(parent.folder, parent.manifest)
+    store = store_of(multiplex_graph(tmp_path))
     train, relation = store["train_edges"], store["train_relation"]
     graphs = relation_graphs(store)
     for number, graph in enumerate(graphs):
@@ -97,13 +97,11 @@ def test_slopes_of_pairs_are_the_gradient_of_the_loss(repeated: bool, rate: floa
             loss = loss - torch.nn.functional.logsigmoid(-v[centres[i]] @ c[negatives[i, k]])
     loss.backward()
     for one, slope in ((found, v.grad), ((contexts - table.read()) / rate, c.grad)):
-        assert slope is not None
         assert np.linalg.norm(one - slope.numpy()) < tolerance * np.linalg.norm(slope.numpy())
 
 
 def test_it_learns_and_scores_pairs_in_their_relation(tmp_path: Path) -> None:
-    graph = as_partition(multiplex_graph(tmp_path / "graph"))
-    (graph.folder / "manifest.json").write_text(graph.manifest.model_dump_json())
+    graph = written(multiplex_graph(tmp_path / "graph"))
     job = make_job(recipe(), graph, tmp_path / "work")
     result = run_job(job, None)
     assert result["best_metric"] > 0.57  # communities alone would give 0.72
@@ -122,8 +120,7 @@ def test_it_learns_and_scores_pairs_in_their_relation(tmp_path: Path) -> None:
 
 def test_vectors_read_all_neighbors(tmp_path: Path) -> None:
     """At the end, whatever is drawn while training."""
-    graph = as_partition(multiplex_graph(tmp_path / "graph"))
-    (graph.folder / "manifest.json").write_text(graph.manifest.model_dump_json())
+    graph = written(multiplex_graph(tmp_path / "graph"))
     engine = RelationEngine(make_job(recipe(), graph, tmp_path / "work"), Ranks())
     rows, found = engine.rows, engine.rows.vectors().view(150, 2, 12)
     for node in (0, 7, 149):
@@ -144,13 +141,10 @@ def test_what_it_is_not_for_is_refused(tmp_path: Path) -> None:
         family.announce(told, recipe(), plain.manifest)
     with pytest.raises(RecipeError, match="num_ranks=1"):
         recipe(num_ranks=2)
-    graph = as_partition(multiplex_graph(tmp_path / "graph"))
-    empty = graph.manifest.model_copy(
-        update={"num_relations": 3, "edge_types": (*graph.manifest.edge_types, "node__a__node")}
-    )
-    (graph.folder / "manifest.json").write_text(empty.model_dump_json())
+    graph = multiplex_graph(tmp_path / "graph")
+    empty = written(graph, num_relations=3, edge_types=(*graph.manifest.edge_types, "node__a__node"))
     with pytest.raises(DataError, match="relation a has no edge"):
-        RelationEngine(make_job(recipe(), type(graph)(empty, graph.folder), tmp_path / "work"), Ranks())
+        RelationEngine(make_job(recipe(), empty, tmp_path / "work"), Ranks())
 
 
 @pytest.mark.slow

@@ -19,9 +19,9 @@ from tasks.train.tables.block_engine import PairEngine
 from tasks.train.tables.device import RankDevice, ResidentBlocks, choose_place, why_no_gpu
 from tasks.train.tables.grid import BlockFiles, Grid, Key, TableSpec
 from tasks.train.tables.objective import SampleStepper
-from tests.support import node_graph
+from tests.support import node_graph, written
 from tests.train.in_process import make_job, own_settings
-from tests.train.test_tables import recipe, written
+from tests.train.test_tables import recipe
 
 CPU = torch.device("cpu")
 

@@ -18,7 +18,6 @@ from models.kernels import backends
 from tasks.processes.device import choose_device
 from tasks.stage import Parent
 from tasks.storage.graph_facts import graph_facts
-from tasks.storage.graph_store import GraphStore
 from tasks.train.gradients.engine import GradientEngine
 from tasks.train.gradients.steps import Optimization, check_precision, describe_rate, set_kernels
 from tasks.train.ranks import collectives
@@ -26,6 +25,7 @@ from tasks.train.ranks.collectives import joined
 from tasks.train.state import validation
 from tasks.train.strategies.base import Ranks
 from tests.loaders import make_loader
+from tests.ranked_shop import store_of
 from tests.train.in_process import build_model, make_engine, own_settings, run_engine
 from tests.train.test_sparse_embeddings import job
 from tests.train.test_training import partition, records
@@ -53,7 +53,7 @@ def optimization(graph: Parent, work: Path, *overrides: str) -> Optimization:
 
 
 def batches(graph: Parent, *positions: np.ndarray) -> list[Batch]:
-    store = GraphStore(graph.folder, graph.manifest)
+    store = store_of(graph)
     loader = make_loader("full", store)
     return [loader.batch(some, 0) for some in positions]
 
@@ -196,7 +196,6 @@ def test_sparse_embeddings_learn_under_bfloat16(tmp_path: Path) -> None:
     )
     made = make_engine(job(partition(tmp_path / "g", "link"), tmp_path / "work", *overrides))
     embedding = made.optimization.embedding
-    assert embedding is not None
     before = embedding.weight.clone()
     run_engine(made)
     assert embedding.weight.dtype == torch.float32

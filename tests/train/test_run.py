@@ -26,9 +26,9 @@ from tasks.train.state.journal import Journal, Progress
 from tasks.train.strategies.base import Ranks
 from tasks.train.tables.block_engine import PairEngine
 from tests.knowledge_graphs import triple_graph
-from tests.support import multiplex_graph, node_graph
+from tests.support import multiplex_graph, node_graph, written
 from tests.train.in_process import make_engine, make_job, own_settings, run_engine, stopped_at
-from tests.train.test_tables import train, written
+from tests.train.test_tables import train
 
 FEW: dict[str, Any] = {"epochs": 4, "threads": 1, "checkpoint_minutes": 1e-9}
 BATCHES = {"name": "neighbor", "batch_size": 64}

@@ -58,7 +58,6 @@ def drawn_sets(sampler: NeighborSampler, degree: int, rounds: int) -> Counter[tu
     counts: Counter[tuple[int, ...]] = Counter()
     for key in range(rounds):
         layer = sampler.sample(np.arange(num_nodes), key)[1][0]
-        assert layer.positions is not None
         for v in range(num_nodes):
             taken = layer.positions[layer.indptr[v] : layer.indptr[v + 1]] - v * degree
             counts[tuple(sorted(taken.tolist()))] += 1

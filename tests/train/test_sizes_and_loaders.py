@@ -35,7 +35,7 @@ from tasks.train.gradients.sizes import (
 from tasks.train.loaders import precomputed
 from tasks.train.loaders.base import Loader, TrainingData
 from tasks.train.loaders.cluster import ClusterLoader, RandomPartitionLoader
-from tasks.train.loaders.config_base import LoaderConfig, resolve_loader
+from tasks.train.loaders.config_base import resolve_loader
 from tasks.train.loaders.configs import FULL_ENCODER_EDGES
 from tasks.train.loaders.edge import EdgeLoader
 from tasks.train.loaders.full import FullEdgeLoader, FullLoader, GraphLoader
@@ -45,8 +45,9 @@ from tasks.train.ranks.failures import final_error
 from tasks.train.stage import STAGE
 from tasks.train.strategies.base import Ranks
 from tests.loaders import make_loader
+from tests.ranked_shop import store_of
 from tests.registered import forget_registered, models_of
-from tests.support import as_partition, link_graph, molecule_graph, node_graph
+from tests.support import link_graph, molecule_graph, node_graph, written
 from tests.train.test_training import partition, recipe
 
 MAKE = {"node": node_graph, "link": link_graph, "graph": molecule_graph}
@@ -66,7 +67,6 @@ def test_weights_are_counted_without_making_them(tmp_path: Path, name: str, task
     before = torch.get_rng_state()
     weights = count_weights(config, train, facts)
     assert torch.equal(before, torch.get_rng_state()), "counting must not shift the initial weights"
-    assert weights is not None
     assert weights.dense == sum(parameter.numel() for parameter in model.parameters())
     assert weights.device_bytes(train) == 4 * 4 * weights.dense  # weights, gradients, and Adam's two
 
@@ -77,7 +77,6 @@ def test_a_table_of_embeddings_counts_where_it_lies(tmp_path: Path, embeddings: 
     config = MODELS.config({"name": "graphsage", "hidden_dim": 8, "num_layers": 2})
     train = TrainConfig(embeddings=embeddings)  # type: ignore[arg-type]
     weights = count_weights(config, train, facts)
-    assert weights is not None
     assert getattr(weights, place)(train) >= 4 * 8 * facts.num_nodes
     assert weights.device_bytes(train) < 1e6 or embeddings == "dense"
 
@@ -125,7 +124,6 @@ def test_weights_are_counted_once_in_a_home(tmp_path: Path, home: Home, monkeypa
 )
 def test_rows_of_a_step(options: dict[str, object], rows: list[int]) -> None:
     loader = LOADERS.config(options)
-    assert isinstance(loader, LoaderConfig)
     assert loader.step_rows(1000, num_parts=10, num_layers=2) == rows
 
 
@@ -144,7 +142,6 @@ def test_what_would_happen_again_ends_the_job(error: Exception, message: str) ->
     with pytest.raises(type(error)) as raised:
         raise error
     found = final_error(raised.value, 1)
-    assert found is not None
     assert message in str(found)
 
 
@@ -204,7 +201,6 @@ def test_machines_with_parts_hold_more_together() -> None:
         place = {"num_machines": machines, "rendezvous": "a:1", "threads": 1}
         train = TrainConfig.model_validate({"strategy": {"name": "partitioned", **options}, **place})
         found = part_bytes(train, facts, weights, counts, 500_000)
-        assert found is not None
         return found[1]
 
     assert scaled(2) > scaled(4) > scaled(16) > 80e6  # numbers of all nodes stay
@@ -213,12 +209,8 @@ def test_machines_with_parts_hold_more_together() -> None:
 
 
 def opened(folder: Path, task: str = "node", num_parts: int = 1, **options: Any) -> GraphStore:
-    parent = as_partition(MAKE[task](folder, **options))
-    n = parent.manifest.num_nodes
-    offsets = tuple(n * part // num_parts for part in range(num_parts + 1))
-    return GraphStore(
-        parent.folder, parent.manifest.model_copy(update={"num_parts": num_parts, "part_offsets": offsets})
-    )
+    parent = MAKE[task](folder, **options)
+    return store_of(written(parent, *(parent.manifest.num_nodes * part // num_parts for part in range(num_parts))))
 
 
 def made(store: GraphStore, name: str = "gcn", **options: Any) -> GraphModel:
@@ -350,10 +342,8 @@ def test_precomputed_rows_are_what_the_model_makes_of_the_whole_graph(
     assert batch.target.tolist() == store["label"][seeds].tolist()
     block, inputs = whole_graph(store, features)
     assert (block.weight is not None) == weighted
-    assert inputs.feat is not None
     once = propagate(block, inputs.feat)
     expected = torch.cat([inputs.feat, once, propagate(block, once)], 1)[seeds]
-    assert batch.inputs.feat is not None
     assert torch.allclose(batch.inputs.feat, expected, atol=1e-5)
     rows = torch.from_numpy(seeds.astype(np.int64))
     whole = model(Batch([block], inputs, batch.target, 4, rows=rows))
@@ -371,5 +361,4 @@ def test_ranks_and_resumed_runs_share_the_propagated_table(tmp_path: Path, monke
     second = make_loader("precomputed", store, features, num_propagations=2, scratch=scratch)
     assert np.array_equal(first.features.feat, second.features.feat)  # type: ignore[arg-type]
     assert sorted(path.name for path in scratch.iterdir()) == ["propagated-2.lock", "propagated-2.npy"]
-    assert second.features.feat is not None
     assert not second.features.feat.flags.writeable

@@ -19,21 +19,16 @@ from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.sampling.rows.features import FeatureSource, whole_graph
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import ArrayWriter, GraphStore
-from tasks.storage.manifests import PartitionManifest
 from tasks.train.loaders.cluster import ClusterLoader, RandomPartitionLoader, SubgraphLoader
 from tasks.train.loaders.neighbor import Neighborhoods, NeighborLoader, choose_first_hop, precomputed_mean
 from tests.loaders import make_loader
-from tests.support import as_partition, finish, molecule_graph, node_graph
+from tests.ranked_shop import store_of
+from tests.support import as_partition, finish, molecule_graph, node_graph, written
 
 
-def opened(folder: Path, part_offsets: tuple[int, ...] | None = None, **options: Any) -> GraphStore:
+def opened(folder: Path, *starts: int, **options: Any) -> GraphStore:
     """The planted node graph, as the partition stage would leave it."""
-    parent = as_partition(node_graph(folder, **options))
-    manifest: PartitionManifest = parent.manifest
-    if part_offsets is not None:
-        parts = {"part_offsets": part_offsets, "num_parts": len(part_offsets) - 1}
-        manifest = manifest.model_copy(update=parts)
-    return GraphStore(parent.folder, manifest)
+    return store_of(written(node_graph(folder, **options), *starts))
 
 
 def odd_graph(folder: Path, *, symmetric: bool, num_nodes: int = 12, copies: int = 1) -> GraphStore:
@@ -74,7 +69,7 @@ def odd_graph(folder: Path, *, symmetric: bool, num_nodes: int = 12, copies: int
             splits={"train": 6},
         )
     )
-    return GraphStore(parent.folder, parent.manifest)
+    return store_of(parent)
 
 
 def features(store: GraphStore, *, edges: bool = False) -> FeatureSource:
@@ -119,9 +114,7 @@ def check(store: GraphStore, batch: Batch) -> None:
     assert batch.num_edges == len(edges(batch))
     assert batch.blocks[0].adjacency.symmetric == store.manifest.symmetric
     assert batch.blocks[0].num_src == batch.blocks[0].num_dst == len(nodes)
-    assert batch.inputs.feat is not None
     assert np.array_equal(batch.inputs.feat.numpy(), store["feat"][nodes])
-    assert batch.rows is not None
     asked = nodes[batch.rows.numpy()]
     assert set(asked.tolist()) == set(nodes.tolist()) & set(store["train_idx"].tolist())
     assert batch.target.tolist() == store["label"][asked].tolist()
@@ -142,7 +135,7 @@ OFFSETS = (0, 50, 130, 130, 131, 220, 300)  # a part is empty, one has a single 
 
 
 def test_clusters_are_whole_parts_joined_with_the_edges_between_them(tmp_path: Path) -> None:
-    store = opened(tmp_path, OFFSETS)
+    store = opened(tmp_path, *OFFSETS[:-1])
     loader = clusters(store)
     assert loader.num_batches == 3  # five parts have nodes
     batches = epoch(loader)
@@ -169,7 +162,7 @@ def test_random_clusters_hold_every_node_once_in_equal_numbers(tmp_path: Path) -
 
 @pytest.mark.parametrize("make", [clusters, random_partition])
 def test_epochs_seeds_and_ranks_are_laid_out_differently_and_always_the_same(tmp_path: Path, make: Any) -> None:
-    store = opened(tmp_path, tuple(range(0, 301, 10)))
+    store = opened(tmp_path, *range(0, 300, 10))
 
     def layout(number: int = 0, **keys: int) -> list[list[int]]:
         return [names(batch).tolist() for batch in epoch(make(store, **keys), number)]
@@ -185,7 +178,7 @@ def test_epochs_seeds_and_ranks_are_laid_out_differently_and_always_the_same(tmp
 
 @pytest.mark.parametrize("kind", ["cluster", "random"])
 def test_a_batch_is_the_same_in_any_order_and_thread(tmp_path: Path, kind: str) -> None:
-    store = opened(tmp_path, tuple(range(0, 301, 30)))
+    store = opened(tmp_path, *range(0, 300, 30))
     loader: SubgraphLoader = clusters(store) if kind == "cluster" else random_partition(store)
     jobs = [(number, i, derive_key(number, i)) for number in range(3) for i in range(min(3, loader.num_batches))]
     expected = [loader.epoch_batch(*job) for job in jobs]
@@ -206,7 +199,6 @@ def test_odd_graphs(tmp_path: Path, symmetric: bool) -> None:
         ):
             check(store, batch)
             feat = batch.blocks[0].edge_feat
-            assert feat is not None
             indptr, indices = store["csc_indptr"], store["csc_indices"]
             at = feat[:, 0].numpy().astype(int)
             assert list(zip(indices[at], np.searchsorted(indptr, at, side="right") - 1, strict=True)) == edges(batch)
@@ -217,8 +209,7 @@ def test_odd_graphs(tmp_path: Path, symmetric: bool) -> None:
 
 def open_graph(folder: Path, *, features: str = "float32", weights: bool = False) -> GraphStore:
     """A graph whose first node has no in-edges."""
-    parent = node_graph(folder, dim=7)
-    store = GraphStore(parent.folder, parent.manifest)
+    store = store_of(node_graph(folder, dim=7))
     indptr = np.array(store["csc_indptr"])
     store._open["csc_indices"] = np.array(store["csc_indices"][indptr[1] :])
     store._open["csc_indptr"] = np.maximum(indptr - indptr[1], 0)
@@ -239,7 +230,6 @@ def sources(store: GraphStore, node: int) -> np.ndarray:
 def neighbor_loader(store: GraphStore, fanout: tuple[int, ...], first_hop: str, **options: Any) -> NeighborLoader:
     features = FeatureSource(store["feat"], None, dtype=options.pop("dtype", torch.float32))
     found = make_loader("neighbor", store, features, fanout=fanout, first_hop=first_hop, reads_mean=True, **options)
-    assert isinstance(found, NeighborLoader)
     return found
 
 
@@ -270,7 +260,6 @@ def test_fused_is_sampled_for_the_model(tmp_path: Path, aggregator: str) -> None
     assert torch.equal(inner.indices, sampled.blocks[1].indices)
     assert torch.equal(fused.target, sampled.target)
     torch.testing.assert_close(outputs(model, fused), outputs(model, sampled), rtol=1e-4, atol=1e-5)
-    assert sampled.inputs.feat is not None
     expected = aggregate(sampled.blocks[0], sampled.inputs.feat, "mean")
     torch.testing.assert_close(outer.mean, expected, rtol=1e-5, atol=1e-6)
 
@@ -288,8 +277,6 @@ def test_all_ways_agree_on_full_neighbourhoods(tmp_path: Path, stored: str, dtyp
     x = torch.from_numpy(store["feat"].astype(np.float32)).to(dtype)
     for batch in (fused, precomputed):
         outer = batch.blocks[0]
-        assert batch.inputs.feat is not None
-        assert outer.mean is not None
         assert outer.mean.dtype == batch.inputs.feat.dtype == dtype
         assert torch.equal(batch.inputs.feat, x[nodes])
         means = [x[sources(store, v)].double().mean(0) if len(sources(store, v)) else torch.zeros(7) for v in nodes]
@@ -316,7 +303,6 @@ def test_the_mean_hop_leaves_excluded_edges_out(tmp_path: Path) -> None:
     excluded = np.array([[1], [0]])
     blocks, _ = Neighborhoods(store, features, (-1,), first_hop="fused").around(seeds, 0, excluded)
     left = [v for v in sources(store, 9) if v != neighbor]
-    assert blocks[0].mean is not None
     torch.testing.assert_close(blocks[0].mean[0], torch.from_numpy(store["feat"][left].mean(0)), rtol=1e-5, atol=1e-6)
     assert int(blocks[0].indptr[1]) == len(left) == len(sources(store, 9)) - 1
 
@@ -389,10 +375,8 @@ def test_weights_of_edges_reach_the_model(tmp_path: Path) -> None:
     drawn = []
     for key in range(400):
         [block], inputs = neighborhoods.around(seeds, key)
-        assert inputs.feat is not None
         drawn.append(aggregate(block, inputs.feat, "sum").numpy())
     block, inputs = whole_graph(store, features)
-    assert inputs.feat is not None
     exact = aggregate(block, inputs.feat, "sum").numpy()[:20]
     error = np.std(drawn, axis=0) / np.sqrt(len(drawn))
     assert (np.abs(np.mean(drawn, axis=0) - exact) < 5 * error + 1e-5 * (1 + np.abs(exact))).all()
@@ -408,17 +392,15 @@ def test_sources_open_what_the_model_reads(tmp_path: Path) -> None:
     types = FeatureSource.of(store, make_model(store, name="rgcn"))
     assert types.edge_type is not None
     block, _ = whole_graph(store, types)
-    assert block.edge_type is not None
     assert block.edge_type.tolist() == [0] * block.num_edges
     assert types.node_type is None  # one type
     kinds = np.arange(store.manifest.num_nodes, dtype=np.int16) % 2
     several = replace(types, node_type=kinds)
     nodes = np.array([7, 2, 4], np.int32)
     for inputs in (several.inputs(nodes), whole_graph(store, several)[1]):
-        assert inputs.node_type is not None
         assert torch.equal(inputs.node_type, inputs.node_ids % 2)
     parent = molecule_graph(tmp_path / "molecules")
-    molecules = GraphStore(parent.folder, parent.manifest)
+    molecules = store_of(parent)
     config = MODELS.config({"name": "gin", "hidden_dim": 8, "num_layers": 2})
     source = FeatureSource.of(molecules, MODELS.create(config, graph_facts(molecules.manifest)))
     assert source.edge_feat_cat is not None

@@ -30,7 +30,7 @@ from tasks.train.stage import STAGE
 from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
 from tests.preprocess.ears import Ears
-from tests.support import as_partition, link_graph, molecule_graph, node_graph
+from tests.support import link_graph, molecule_graph, node_graph, written
 from tests.train.in_process import make_engine, make_job, own_settings, run_engine, stopped_at, train_here
 
 MAKE = {"node": node_graph, "link": link_graph, "graph": molecule_graph}
@@ -38,9 +38,7 @@ MODEL = {"node": "graphsage", "link": "gcn", "graph": "gin"}
 
 
 def partition(folder: Path, task: str = "node", **options: Any) -> Parent:
-    parent = as_partition(MAKE[task](folder, **options))
-    (folder / "manifest.json").write_text(parent.manifest.model_dump_json())
-    return parent
+    return written(MAKE[task](folder, **options))
 
 
 def recipe(task: str = "node", *overrides: str) -> Recipe:
@@ -353,10 +351,8 @@ def test_a_run_that_ends_before_its_round_does_goes_on_exactly(tmp_path: Path, s
 @pytest.mark.parametrize("options", [("train.loader.batch_size=1",), ("train.loader=cluster",)])
 def test_batches_of_one_row_are_normalised(tmp_path: Path, options: tuple[str, ...]) -> None:
     graph = partition(tmp_path / "g")
-    n = graph.manifest.num_nodes
-    manifest = graph.manifest.model_copy(update={"num_parts": 3, "part_offsets": (0, 1, n // 2, n)})
-    (graph.folder / "manifest.json").write_text(manifest.model_dump_json())
-    job = make_job(recipe("node", "train.epochs=1", *options), Parent(manifest, graph.folder), tmp_path / "work")
+    graph = written(graph, 0, 1, graph.manifest.num_nodes // 2)
+    job = make_job(recipe("node", "train.epochs=1", *options), graph, tmp_path / "work")
     train_here(job)
     assert all(value.isfinite().all() for value in weights(job.work).values())
 

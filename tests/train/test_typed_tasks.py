@@ -57,6 +57,7 @@ from tests.ingest.test_edge_ends import purchases, save, turned
 from tests.models.relational.test_typed_models import plain_pinsage
 from tests.ranked_shop import MOMENTS, ranked_shop, store_of
 from tests.shop_graph import shop_graph
+from tests.support import written
 from tests.train.in_process import make_engine, make_job, own_settings, run_engine, train_here
 
 
@@ -71,7 +72,6 @@ def test_hard_ones_are_reached_most_and_not_right(tmp_path: Path, new_only: bool
     store = store_of(ranked_shop(tmp_path, new_only=new_only))
     loader = loader_of(store, hard_negatives=3, hard_skip=skip)
     links, hard = loader.links, loader.hard
-    assert hard is not None
     moment = MOMENTS[3]
     tasks = np.asarray(store["train_idx"], np.int64)
     tasks = tasks[links.moments(tasks) == moment]
@@ -95,7 +95,6 @@ def test_there_is_one_more_in_each_epoch_and_each_is_its_seeds_own(tmp_path: Pat
         if most == 0:
             assert batch.hard is None
             continue
-        assert batch.hard is not None
         assert np.bincount(batch.hard[0].numpy(), minlength=batch.num_seeds).max() == most
         nodes = [one.inputs.types[1].node_ids[one.candidate_rows].numpy() for one in (batch, without)]
         shared = torch.isfinite(batch.log_inclusion)
@@ -233,11 +232,7 @@ def graph_of_several(folder: Path, num_customers: int = 60) -> Parent:
     writer = ArrayWriter(folder)
     writer.write("label", label)
     fields = {"task_type": "several", "num_classes": 0, "num_tasks": 4, "metric": "good.rocauc", "heads": HEADS}
-    manifest = parent.manifest.model_copy(update=fields)
-    arrays = {**manifest.arrays, **writer.entries}
-    manifest = manifest.model_copy(update={"arrays": arrays})
-    (folder / "manifest.json").write_text(manifest.model_dump_json())
-    return Parent(manifest, folder)
+    return written(parent, **fields, arrays={**parent.manifest.arrays, **writer.entries})
 
 
 def test_the_loss_is_the_weighted_sum_of_each_ones(tmp_path: Path) -> None:
@@ -280,8 +275,6 @@ def test_metrics_are_those_of_each_alone(tmp_path: Path) -> None:
     assert list(values)[:1] == ["good.rocauc"]
     for view in head_views(store.manifest):
         own = head_manifest(store.manifest, view.head)
-        assert prediction.scores is not None
-        assert prediction.label is not None
         part = Prediction(scores=prediction.scores[:, view.scores], label=view.label_of(prediction.label))
         for name, value in Measuring.of({"name": "auto"}, own).measure(part).items():
             assert values[f"{view.head.name}.{name}"] == value
@@ -294,8 +287,6 @@ def test_metrics_are_those_of_each_alone(tmp_path: Path) -> None:
 def test_predictions_have_columns_by_task(tmp_path: Path) -> None:
     store = store_of(graph_of_several(tmp_path / "graph"))
     prediction = prediction_of(store)
-    assert prediction.scores is not None
-    assert prediction.label is not None
     opened: Any = SimpleNamespace(store=store, ids=IdMap(store, None))
     rows = TaskRows(np.asarray(store["test_idx"], np.int64), "test", prediction.label)
     [columns] = KIND.columns(opened, rows, prediction, Deciding())
@@ -338,7 +329,6 @@ def test_the_constant_of_an_absolute_error_is_the_median(tmp_path: Path, monkeyp
     evaluator = make_evaluator(EVALUATORS.config({"name": "auto"}), store.manifest)
     ((name, found),) = controls.measured("test", prediction, evaluator)
     train = np.asarray(store["label"])[np.asarray(store["train_idx"])]
-    assert prediction.label is not None
     wanted = [np.nanmean(np.abs(prediction.label[:, column] - np.nanmedian(train[:, column]))) for column in (2, 3)]
     assert name == "constant"
     assert found["sizes.mae"] == pytest.approx(np.mean(wanted), rel=1e-5)

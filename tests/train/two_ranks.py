@@ -100,7 +100,6 @@ def main(path: Path) -> None:
             state = {"model": sparse.model.state_dict(), "embedding": sparse.embedding.tensors()}  # type: ignore[union-attr]
             checkpoint.save_atomic(state, file)
         tables = take_tables(checkpoint.load(file, mapped=True)) if ranks.is_main else None
-        assert fresh.embedding is not None
         fresh.embedding.restore(tables)
         assert torch.equal(fresh.embedding.weight, table)
         for name, value in fresh.embedding.tensors().items():

@@ -136,7 +136,6 @@ def together_store(folder: Path) -> GraphStore:
     """The small shop, in which products go with products of one customer: tasks' entities are not read."""
     store = store_of(ranked_shop(folder))
     ranking = store.manifest.ranking
-    assert ranking is not None
     manifest = store.manifest.model_copy(update={"ranking": ranking.model_copy(update={"together": True})})
     return GraphStore(store.folder, manifest)
 
@@ -179,7 +178,6 @@ def test_what_is_asked_about_is_no_candidate_for_itself(tmp_path: Path) -> None:
     links = RankedLinks(together_store(tmp_path))
     links._entity = links.candidates[np.arange(len(links._entity)) % 31]
     own = links.own_columns(links._tasks)
-    assert own is not None
     assert own.tolist() == (np.arange(len(own)) % 31).tolist()
 
 
@@ -238,7 +236,6 @@ def test_rows_follow_nodes_that_are_numbered_anew(tmp_path: Path) -> None:
             rows = parts["node_ids"][nodes] - plain.manifest.type_offsets[kind]
             for some in (wanted, wanted[::-1][:1]):
                 found = TypeFeatures(parts, what).gather(kind, nodes, some, np.float32)  # type: ignore[arg-type]
-                assert found is not None
                 expected = table[rows][:, [wanted.index(column) for column in some]]
                 np.testing.assert_array_equal(found.numpy(), expected.astype(np.float32))
             exported = _own_features(parts, name, nodes)[what]
