@@ -118,10 +118,7 @@ def test_a_plan_says_whose_threads_were_other_ones() -> None:
     auto, said = recipe("full", threads=0, epochs=3), recipe("full", threads=2, epochs=3)
     old = {**stage_config(recipe("full", threads=4)), "x": 1}
     own = _changes(auto, "train", old, {**old, "train": {**old["train"], "threads": 2, "epochs": 3}})
-    assert own == [
-        "trained with 4 threads, this machine would use 2 (train.threads=4 keeps it)",
-        "train.epochs 2 -> 3",
-    ]
+    assert own == ["trained with 4 threads, this machine would use 2 (train.threads=4 keeps it)", "train.epochs 2 -> 3"]
     assert "train.threads 4 -> 2" in _changes(said, "train", old, {**old, "train": {**old["train"], "threads": 2}})
     assert _changes(auto, "train", old, old) == []
 

@@ -36,8 +36,7 @@ def vectors(job: Job) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("ranks", "order", "options"),
-    [(2, "second", {}), (2, "both", {"memory": 20_000}), (3, "first", {"blocks": 7})],
+    ("ranks", "order", "options"), [(2, "second", {}), (2, "both", {"memory": 20_000}), (3, "first", {"blocks": 7})]
 )
 def test_ranks_learn_as_well_as_one(tmp_path: Path, ranks: int, order: str, options: dict[str, Any]) -> None:
     """In memory or with files; the blocks of all ranks reach rank 0, and a loss that falls is that of all."""

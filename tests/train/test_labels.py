@@ -345,7 +345,9 @@ def test_rounds_follow_each_other_and_finished_ones_are_kept(tmp_path: Path, hom
     assert outcome.manifest.rows > 3 * len(store_of(parent)["train_idx"])
 
 
-def test_finished_rounds_are_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("teacher", [b"", b"damaged"], ids=["whole", "damaged"])
+def test_finished_rounds_are_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, teacher: bytes) -> None:
+    """But for one whose outcome cannot be read."""
     parent = as_partition(node_graph(tmp_path / "g"))
     job = Job.make(build_recipe(SECTIONS), parent.folder, "graph", tmp_path / "work")
     first, second, last = trainings(job)
@@ -354,11 +356,21 @@ def test_finished_rounds_are_not_run_again(tmp_path: Path, monkeypatch: pytest.M
     assert last.work == job.work
     assert len({round_.digest for round_ in (first, second, last)}) == 3
     ran: list[Path] = []
-    monkeypatch.setattr(stage, "run_training", lambda job, context: ran.append(job.work))
+
+    def attempt(job: Job, *_: Any) -> int:
+        ran.append(job.work)
+        (job.work / RESULT).write_text("{}")
+        return 0
+
+    monkeypatch.setattr(launch, "_run_once", attempt)
     first.work.mkdir(parents=True)
     (first.work / RESULT).write_text("{}")
-    stage._run_all([first, second, last], Heard())  # type: ignore[arg-type]
-    assert ran == [second.work, last.work]
+    torch.save({}, first.work / BEST)
+    if teacher:
+        (first.work / BEST).write_bytes(teacher)
+    context: Any = SimpleNamespace(message=print, warn=print)
+    assert stage._run_all([first, second, last], context) == {"restarts": 0}
+    assert ran == [*([first.work] if teacher else []), second.work, last.work]
 
 
 def test_trainings_of_one_job_do_not_meet_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

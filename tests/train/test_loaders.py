@@ -272,13 +272,16 @@ def test_schedules() -> None:
         rates(train(schedule={"warmup_steps": 6}), 6)
 
 
-@pytest.mark.parametrize("name", ["adam", "adamw", "sgd"])
-def test_steps_in_one_pass_are_torchs_steps(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "kind"), [("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW), ("sgd", torch.optim.SGD)]
+)
+def test_steps_in_one_pass_are_torchs_steps(name: str, kind: type[torch.optim.Optimizer]) -> None:
     torch.manual_seed(0)
     start, gradients = torch.randn(3, 7), torch.randn(4, 3, 7)
     mine, plain = torch.nn.Parameter(start.clone()), torch.nn.Parameter(start.clone())
     made = make_optimizer(TrainConfig(optimizer=name, weight_decay=0.1), [mine], 1)  # type: ignore[arg-type]
-    assert made.param_groups[0]["fused"]
+    assert type(made) is kind
+    assert (made.param_groups[0]["fused"], made.param_groups[0]["weight_decay"]) == (True, 0.1)
     options = {key: made.param_groups[0][key] for key in ("lr", "weight_decay")}
     options |= {"momentum": 0.9} if name == "sgd" else {}
     other = type(made)([plain], fused=False, foreach=False, **options)
@@ -290,13 +293,7 @@ def test_steps_in_one_pass_are_torchs_steps(name: str) -> None:
     assert not torch.allclose(mine, start)
 
 
-def test_optimizers_and_learning_rates_by_ranks() -> None:
-    parameters = [torch.nn.Parameter(torch.zeros(1))]
-    kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
-    for name, kind in kinds.items():
-        made = make_optimizer(TrainConfig(optimizer=name, weight_decay=0.1), parameters, 1)  # type: ignore[arg-type]
-        assert type(made) is kind
-        assert made.param_groups[0]["weight_decay"] == 0.1
+def test_learning_rates_by_ranks() -> None:
     scaled = [
         scaled_learning_rate(TrainConfig(learning_rate=0.1, lr_scaling=how), 4)  # type: ignore[arg-type]
         for how in ("none", "sqrt", "linear")

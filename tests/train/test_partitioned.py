@@ -71,10 +71,7 @@ def test_learns_embeddings_as_on_the_whole_graph(tmp_path: Path, world_size: int
                 assert torch.equal(found[table], rows), (kind, name, table)
 
 
-LINKS = {
-    "sage": ("model=graphsage", "train.loader.fanout=4,-1"),
-    "gcn": ("model=gcn", "train.loader.num_negatives=2"),
-}
+LINKS = {"sage": ("model=graphsage", "train.loader.fanout=4,-1"), "gcn": ("model=gcn", "train.loader.num_negatives=2")}
 
 
 @pytest.mark.parametrize("world_size", [1, 2])

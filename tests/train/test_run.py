@@ -34,10 +34,7 @@ FEW: dict[str, Any] = {"epochs": 4, "threads": 1, "checkpoint_minutes": 1e-9}
 BATCHES = {"name": "neighbor", "batch_size": 64}
 SAMPLES: dict[str, Any] = {"samples": 400_000, "threads": 1, "strategy": {"pool": 50_000}}
 FAMILIES: dict[str, tuple[Any, dict[str, Any]]] = {
-    "gradients": (
-        node_graph,
-        {"model": {"name": "graphsage", "hidden_dim": 8}, "train": {**FEW, "loader": BATCHES}},
-    ),
+    "gradients": (node_graph, {"model": {"name": "graphsage", "hidden_dim": 8}, "train": {**FEW, "loader": BATCHES}}),
     "knowledge": (
         triple_graph,
         {

@@ -25,13 +25,7 @@ from tasks.stage import run_stage
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
-from tasks.train.gradients.sizes import (
-    Weights,
-    count_weights,
-    known_weights,
-    part_bytes,
-    refuse_excess,
-)
+from tasks.train.gradients.sizes import Weights, count_weights, known_weights, part_bytes, refuse_excess
 from tasks.train.loaders import precomputed
 from tasks.train.loaders.base import Loader, TrainingData
 from tasks.train.loaders.cluster import ClusterLoader, RandomPartitionLoader

@@ -238,11 +238,7 @@ def test_a_width_beyond_the_nodes_is_refused(tmp_path: Path) -> None:
             False,
             "blocks=19: the 300 nodes of test make 18 blocks of 16 rows or more .*; give 18 or fewer",
         ),
-        (
-            {"num_ranks": 3, "strategy": {"name": "block_grid", "blocks": 2}},
-            False,
-            "few for 3 ranks; give 3 or more",
-        ),
+        ({"num_ranks": 3, "strategy": {"name": "block_grid", "blocks": 2}}, False, "few for 3 ranks; give 3 or more"),
         ({"num_ranks": 3, "strategy": {"name": "block_grid", "blocks": 5}}, True, "give 6 or more, twice as many as"),
         (
             {"num_ranks": 19},

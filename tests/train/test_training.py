@@ -46,12 +46,7 @@ def recipe(task: str = "node", *overrides: str) -> Recipe:
         "name": "test",
         "dataset": {"name": "synthetic", "task": "link" if task == "link" else "node"},
         "model": {"name": MODEL[task], "hidden_dim": 16, "num_layers": 2},
-        "train": {
-            "epochs": 4,
-            "loader": {"name": "auto", "batch_size": 32},
-            "threads": 1,
-            "learning_rate": 0.01,
-        },
+        "train": {"epochs": 4, "loader": {"name": "auto", "batch_size": 32}, "threads": 1, "learning_rate": 0.01},
     }
     return build_recipe(data, overrides)
 

@@ -19,12 +19,7 @@ class PartNeighborhoods:
     """`Neighborhoods` for some batches at once; all ranks call it together, from one thread."""
 
     def __init__(
-        self,
-        graph: PartGraph,
-        features: FeatureSource,
-        fanouts: tuple[int, ...],
-        *,
-        fused: bool = False,
+        self, graph: PartGraph, features: FeatureSource, fanouts: tuple[int, ...], *, fused: bool = False
     ) -> None:
         """Open a machine's part for a model of as many layers as there are `fanouts`, from the seeds outwards.
 
@@ -33,10 +28,7 @@ class PartNeighborhoods:
         self.fused = fused
         self.features = PartFeatures(graph, features)
         self.sampler = PartSampler(
-            graph,
-            fanouts,
-            inverse_chances=features.edge_weight is not None,
-            columns=self.features.edge_columns(),
+            graph, fanouts, inverse_chances=features.edge_weight is not None, columns=self.features.edge_columns()
         )
 
     def keep_most_read(self, groups: Sequence[Sequence[Seeds]]) -> None:

@@ -14,15 +14,7 @@ from models.block import Block, Inputs
 from models.kernels.memory import recycled
 from tasks.arrays import Array, offsets
 from tasks.sampling.parts.graph import PartGraph
-from tasks.sampling.parts.kernels import (
-    as_rows,
-    count_owners,
-    deal_out,
-    follow,
-    locate,
-    take_either,
-    take_numbers,
-)
+from tasks.sampling.parts.kernels import as_rows, count_owners, deal_out, follow, locate, take_either, take_numbers
 from tasks.sampling.parts.sampler import PartSample
 from tasks.sampling.rows.features import FeatureSource, count_types, node_id_tensor
 from tasks.sampling.rows.gather import gather_mean, gather_rows

@@ -186,12 +186,7 @@ class TypedNeighborhoods:
         return TypedBlock(relations, layer.num_src, layer.num_dst)
 
     def _edges(
-        self,
-        number: int,
-        relation: Relation,
-        found: RelationSample,
-        layer: TypedLayer,
-        cuts: Sequence[Array | None],
+        self, number: int, relation: Relation, found: RelationSample, layer: TypedLayer, cuts: Sequence[Array | None]
     ) -> Edges:
         """Return one relation's edges, with what they carry."""
         made = Edges(

@@ -50,20 +50,7 @@ def find_visible(nodes, slot_start, indptr, times, cut_numbers, cuts, limits, fi
 
 @njit(cache=True, nogil=True)
 def take_edges(  # type: ignore[no-untyped-def]
-    column,
-    width,
-    first_slots,
-    low,
-    size,
-    limit,
-    recent,
-    cut_keys,
-    cut_numbers,
-    entries,
-    counts,
-    taken,
-    ids,
-    positions,
+    column, width, first_slots, low, size, limit, recent, cut_keys, cut_numbers, entries, counts, taken, ids, positions
 ):
     """Take min(size, limit) edges of one relation for each destination.
 

@@ -70,11 +70,7 @@ class FeatureSource:
 
     @classmethod
     def of(
-        cls,
-        store: GraphStore,
-        model: GraphModel,
-        dtype: torch.dtype = torch.float32,
-        rows: Rows = "stored",
+        cls, store: GraphStore, model: GraphModel, dtype: torch.dtype = torch.float32, rows: Rows = "stored"
     ) -> FeatureSource:
         """Open what a model reads of a graph, numeric features of nodes as `dtype`, held as `rows`.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,9 +25,6 @@ from tasks.train.embeddings.configs import DenseConfig, SparseConfig
 from tasks.train.embeddings.host_tables import SPREAD_ROWS, SparseEmbedding, coalesce, draw_rows, without_table
 from tasks.train.job import GnnJob
 from tasks.train.strategies.base import Ranks
-
-if TYPE_CHECKING:
-    from tasks.sampling.parts.ranges import Ranges
 
 
 @EMBEDDINGS.register("dense")

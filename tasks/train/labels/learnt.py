@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from tasks.inference.predictor import Predictor
 from tasks.sampling.rows.labels import label_scale
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
-from tasks.storage.heads import HeadView, head_views
+from tasks.storage.heads import head_views
 from tasks.train.ranks.collectives import sum_over_ranks
 from tasks.train.state.checkpoint import load_model
 
@@ -30,23 +29,18 @@ def training_facts(store: GraphStore, *, over_ranks: bool = False) -> GraphFacts
     if not store.manifest.label_type.is_number and not any(view.head.label_type.is_number for view in heads):
         return facts
     labels = store[store.manifest.split_rows.labels]
-    mean, scale = label_scale(labels, store.training_rows(), _sum_over_ranks if over_ranks else None)
-    if heads:
-        mean, scale = _by_score(heads, mean, scale)
+
+    def add_up(sums: Array) -> Array:
+        return np.array(sum_over_ranks(sums.reshape(-1).tolist())).reshape(sums.shape)
+
+    mean, scale = label_scale(labels, store.training_rows(), add_up if over_ranks else None)
+    if heads:  # a model has scores of several tasks: 0 and 1 but for those of regressions
+        of_labels, num_scores = (mean, scale), heads[-1].scores.stop
+        mean, scale = np.zeros(num_scores), np.ones(num_scores)
+        for view in heads:
+            if view.head.label_type.is_number:
+                mean[view.scores], scale[view.scores] = (numbers[view.labels] for numbers in of_labels)
     return replace(facts, label_mean=tuple(mean.tolist()), label_scale=tuple(scale.tolist()))
-
-
-def _by_score(heads: Sequence[HeadView], mean: Array, scale: Array) -> tuple[Array, Array]:
-    """Return mean and scale of each score of several tasks, of those of all labels: 0 and 1 but of regressions."""
-    means, scales = np.zeros(heads[-1].scores.stop), np.ones(heads[-1].scores.stop)
-    for view in heads:
-        if view.head.label_type.is_number:
-            means[view.scores], scales[view.scores] = mean[view.labels], scale[view.labels]
-    return means, scales
-
-
-def _sum_over_ranks(sums: Array) -> Array:
-    return np.array(sum_over_ranks(sums.reshape(-1).tolist())).reshape(sums.shape)
 
 
 def with_predicted_labels(store: GraphStore, teacher: Path, min_probability: float) -> GraphStore:

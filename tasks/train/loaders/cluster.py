@@ -17,9 +17,8 @@ from models.kernels.simd.vector import prefetch_item
 from tasks.arrays import Array
 from tasks.sampling.neighborhoods.in_edges import frozen
 from tasks.sampling.neighborhoods.neighbors import derive_key
-from tasks.sampling.rows.features import FeatureSource
 from tasks.sampling.rows.labels import hide_labels, targets
-from tasks.storage.graph_store import GraphStore, id_dtype, slices
+from tasks.storage.graph_store import id_dtype, slices
 from tasks.storage.manifests import PartitionManifest
 from tasks.train.loaders.base import Loader, TrainingData
 from tasks.train.loaders.configs import ClusterConfig, RandomPartitionConfig
@@ -81,57 +80,6 @@ class _Bits(threading.local):
         self.zeros = np.zeros(num_nodes // 64 + 1, np.uint64)
 
 
-class SubgraphLoader(Loader):
-    """Base of loaders whose batches are induced subgraphs; the loss is taken on the training nodes in them.
-
-    A batch is one square block that all layers share.
-    """
-
-    num_batches: int
-
-    def __init__(self, store: GraphStore, features: FeatureSource) -> None:
-        self.manifest = store.manifest
-        self.features = features
-        self.indptr, self.indices = frozen(store["csc_indptr"]), frozen(store["csc_indices"])
-        self.labels = store["label"]
-        self.is_train = np.zeros(self.manifest.num_nodes, np.bool_)
-        self.is_train[store["train_idx"]] = True
-        self.num_seeds = len(store["train_idx"])
-        self._bits = _Bits(self.manifest.num_nodes)
-
-    def subgraph(self, nodes: Array, place: Array, first: int, *, positions: bool) -> tuple[Block, Array | None]:
-        """Return the block of the edges between nodes, int64 (n,) distinct, and their CSC positions, int64 (E,).
-
-        `place` is (N,), with place[nodes[i]] = first + i; other entries are not read. Without `positions` these are
-        None.
-        """
-        room = int((self.indptr[nodes + 1] - self.indptr[nodes]).sum())
-        indptr = recycled(len(nodes) + 1, np.int64)
-        sources = recycled(room, self.indices.dtype)
-        edges = recycled(room, np.int64) if positions else None
-        count = select_edges(self.indptr, self.indices, nodes, self._bits.zeros, indptr, sources, edges)
-        indices = recycled(count, np.int32)
-        renumber(sources[:count], place, first, indices)
-        csc = torch.from_numpy(indptr), torch.from_numpy(indices)
-        block = Block(*csc, len(nodes), symmetric=self.manifest.symmetric)
-        return block, None if edges is None else edges[:count]
-
-    def make_batch(self, nodes: Array, block: Block, positions: Array | None, key: int) -> Batch:
-        """Return the batch of a block whose nodes are `nodes`, int64 (n,).
-
-        `positions` are its edges', where these carry features; from `key` is drawn whose labels a model may read.
-        """
-        rows, inputs = hide_labels(self.features.inputs(nodes), np.flatnonzero(self.is_train[nodes]), key)
-        return Batch(
-            blocks=[self.features.attach(block, positions)],
-            inputs=inputs,
-            target=targets(self.manifest, self.labels[nodes[rows]]),
-            num_seeds=len(rows),
-            rows=torch.from_numpy(rows),
-            num_edges=block.num_edges,
-        )
-
-
 _KEPT_EPOCHS = 2  # batches made ahead reach into the next epoch
 
 
@@ -147,19 +95,33 @@ class Layout:
     """int64 (num_batches + 1,): batch b has nodes[bounds[b]:bounds[b + 1]]."""
 
 
-class _LayoutLoader(SubgraphLoader):
-    """Lays out every epoch by itself (8 bytes a node, for two epochs); a batch is the subgraph of its nodes."""
+class SubgraphLoader(Loader):
+    """Base of loaders whose batches are induced subgraphs; the loss is taken on the training nodes in them.
+
+    Lays out every epoch by itself (8 bytes a node, for two epochs). A batch is one square block that all layers share.
+    """
+
+    num_batches: int
 
     def __init__(self, data: TrainingData) -> None:
-        super().__init__(data.store, data.features)
+        store = data.store
+        self.manifest, self.features = store.manifest, data.features
+        self.indptr, self.indices = frozen(store["csc_indptr"]), frozen(store["csc_indices"])
+        self.labels = store["label"]
+        self.is_train = np.zeros(self.manifest.num_nodes, np.bool_)
+        self.is_train[store["train_idx"]] = True
+        self.num_seeds = len(store["train_idx"])
         self.seed, self.rank = data.seed, data.rank
+        self._bits = _Bits(self.manifest.num_nodes)
         self._layouts: dict[int, Layout] = {}
         self._lock = threading.Lock()
 
     def has_equal_batches(self) -> bool:
+        """Batches have as many training nodes as it happens."""
         return False
 
     def lay_out(self, rng: np.random.Generator) -> Layout:
+        """Return the layout of an epoch, drawn from `rng`."""
         raise AssertionError(f"{type(self).__name__} defines no lay_out")
 
     def epoch_batch(self, epoch: int, number: int, key: int) -> Batch:
@@ -167,8 +129,23 @@ class _LayoutLoader(SubgraphLoader):
         layout = self._layout(epoch)
         low, high = int(layout.bounds[number]), int(layout.bounds[number + 1])
         nodes = layout.nodes[low:high].astype(np.int64)
-        block, positions = self.subgraph(nodes, layout.place, low, positions=self.features.reads_edges)
-        return self.make_batch(nodes, block, positions, key)
+        room = int((self.indptr[nodes + 1] - self.indptr[nodes]).sum())
+        indptr, sources = recycled(len(nodes) + 1, np.int64), recycled(room, self.indices.dtype)
+        positions = recycled(room, np.int64) if self.features.reads_edges else None
+        count = select_edges(self.indptr, self.indices, nodes, self._bits.zeros, indptr, sources, positions)
+        indices = recycled(count, np.int32)
+        renumber(sources[:count], layout.place, low, indices)
+        csc = torch.from_numpy(indptr), torch.from_numpy(indices)
+        block = Block(*csc, len(nodes), symmetric=self.manifest.symmetric)
+        rows, inputs = hide_labels(self.features.inputs(nodes), np.flatnonzero(self.is_train[nodes]), key)
+        return Batch(
+            blocks=[self.features.attach(block, None if positions is None else positions[:count])],
+            inputs=inputs,
+            target=targets(self.manifest, self.labels[nodes[rows]]),
+            num_seeds=len(rows),
+            rows=torch.from_numpy(rows),
+            num_edges=block.num_edges,
+        )
 
     def _layout(self, epoch: int) -> Layout:
         with self._lock:  # held while it is made: other threads need the same one
@@ -181,7 +158,7 @@ class _LayoutLoader(SubgraphLoader):
 
 
 @LOADERS.register("cluster")
-class ClusterLoader(_LayoutLoader):
+class ClusterLoader(SubgraphLoader):
     """ClusterGCN (Chiang et al., KDD 2019, https://arxiv.org/abs/1905.07953, section 3.2).
 
     Clusters are the parts of the partition stage. Each epoch shuffles them; a batch joins some, with the edges between
@@ -214,7 +191,7 @@ class ClusterLoader(_LayoutLoader):
 
 
 @LOADERS.register("random_partition")
-class RandomPartitionLoader(_LayoutLoader):
+class RandomPartitionLoader(SubgraphLoader):
     """All nodes are dealt out to clusters at random, anew for every epoch and rank (Distributed DeepGCNs).
 
     DeeperGCN (Li et al., 2020, https://arxiv.org/abs/2006.07739) trains on such clusters, but draws each node's by

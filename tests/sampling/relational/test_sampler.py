@@ -16,13 +16,7 @@ from tasks.sampling.relational import rows
 from tasks.sampling.relational.edges import Relation
 from tasks.sampling.relational.sampler import RelationalSampler, TypedSample
 from tasks.storage.graph_store import ALWAYS
-from tests.sampling.relational.typed_graphs import (
-    TypedGraph,
-    check_sample,
-    random_graph,
-    reference_draw,
-    taken_edges,
-)
+from tests.sampling.relational.typed_graphs import TypedGraph, check_sample, random_graph, reference_draw, taken_edges
 
 
 def seeds_of(graph: TypedGraph, seed: int, count: int = 19) -> tuple[np.ndarray, np.ndarray]:
