@@ -12,8 +12,7 @@ from numba import njit
 
 from tasks.arrays import Array
 from tasks.sampling.degrees import degrees, warn_of_isolated
-from tasks.sampling.walks.alias import alias_table, draw_many
-from tasks.sampling.walks.edge_passes import EdgePasses
+from tasks.sampling.walks.alias import EdgePasses, alias_table, draw_many
 from tasks.sampling.walks.steps import WeightedSteps, weighted_edge
 from tests.ranked_shop import store_of
 from tests.support import ArrayWriter, finish

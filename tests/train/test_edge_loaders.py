@@ -24,7 +24,7 @@ from tasks.ingest.stage import STAGE as INGEST
 from tasks.kinds.of import predict
 from tasks.partition.stage import STAGE as PARTITION
 from tasks.preprocess.stage import STAGE as PREPROCESS
-from tasks.sampling.links.negatives import NegativeSampler
+from tasks.sampling.negatives import NegativeSampler
 from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.parts.ranges import Exchange
 from tasks.sampling.rows.features import FeatureSource

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from numba import njit
 
 from tasks.edge_ends import ANY
-from tasks.sampling.links.negatives import draw_negatives
+from tasks.sampling.negatives import draw_negatives
 from tasks.sampling.neighborhoods.fast_random import STEP, below_and_fraction, output, stream, unit
 from tasks.sampling.neighborhoods.in_edges import Sample, find_edge
 from tasks.sampling.neighborhoods.neighbors import NeighborSampler

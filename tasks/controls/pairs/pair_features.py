@@ -22,7 +22,7 @@ from tasks.controls.features import (
 )
 from tasks.edge_ends import ANY
 from tasks.evaluators.prediction import Prediction
-from tasks.sampling.links.negatives import NegativeSampler
+from tasks.sampling.negatives import NegativeSampler
 from tasks.storage.graph_store import create_array, slices
 
 _MOST_NUMBERS = 20_000_000_000

@@ -13,9 +13,8 @@ from numba import njit
 from models.kernels.memory import recycled
 from tasks.arrays import Array
 from tasks.counter_random import bits, permute
-from tasks.sampling.neighborhoods.exclusion import hash_pairs, leave_out, lower_degrees
 from tasks.sampling.neighborhoods.in_edges import InEdges, Sample
-from tasks.sampling.neighborhoods.relabel import Numbering
+from tasks.sampling.neighborhoods.relabel import Numbering, hash_pairs, leave_out, lower_degrees
 
 
 @njit(cache=True, nogil=True)

@@ -18,9 +18,9 @@ from models.kernels.memory import recycled
 from tasks.arrays import Array, offsets
 from tasks.key_table import FREE
 from tasks.sampling.neighborhoods import draws
-from tasks.sampling.neighborhoods.exclusion import hash_pairs, leave_out
 from tasks.sampling.neighborhoods.in_edges import InEdges, Sample, Seeds, find_edge
 from tasks.sampling.neighborhoods.neighbors import derive_key
+from tasks.sampling.neighborhoods.relabel import hash_pairs, leave_out
 from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.parts.kernels import add_up, as_rows, count_owners, deal_out, merge_edges, take_either
 

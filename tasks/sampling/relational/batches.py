@@ -18,9 +18,9 @@ from models.relational.batch import TypedBatch, TypedBlock, TypedInputs, TypeInp
 from models.relational.encoders import columns_of
 from tasks.arrays import Array
 from tasks.sampling.relational.edges import Relation, RelationalEdges
+from tasks.sampling.relational.importance import ImportanceSampler
 from tasks.sampling.relational.sampler import RelationalSampler, RelationSample, TypedLayer
 from tasks.sampling.relational.type_features import TypeFeatures, gather_columns
-from tasks.sampling.relational.visits.importance import ImportanceSampler
 from tasks.sampling.rows.features import node_id_tensor
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import ALWAYS, GraphStore

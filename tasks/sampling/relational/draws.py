@@ -14,7 +14,7 @@ from models.kernels.simd.prefetch import AHEAD
 from models.kernels.simd.vector import prefetch_item
 from tasks.sampling.neighborhoods.draws import SMALL_FANOUT, floyd, selection
 from tasks.sampling.neighborhoods.fast_random import stream
-from tasks.sampling.relational.cuts import cut_slots
+from tasks.sampling.relational.edges import cut_slots
 
 _ONE = np.uint64(1)
 

@@ -13,7 +13,7 @@ from configs.registry import LOADERS
 from models.block import Batch
 from tasks.arrays import Array
 from tasks.edge_ends import are_never_joined, ends_of
-from tasks.sampling.links.negatives import TRIES, NegativeSampler, draw_pair
+from tasks.sampling.negatives import TRIES, NegativeSampler, draw_pair
 from tasks.sampling.neighborhoods.in_edges import Seeds
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.sampling.parts.graph import PartGraph

@@ -13,7 +13,7 @@ import numpy as np
 from configs.errors import DataError
 from configs.registry import LOADERS
 from tasks.arrays import Array
-from tasks.sampling.walks.edge_passes import EdgePasses
+from tasks.sampling.walks.alias import EdgePasses
 from tasks.sampling.walks.random_walks import Walks, expected_pairs, fill_pairs, most_pairs, out_weights
 from tasks.storage.graph_store import GraphStore
 from tasks.train.loaders.configs import EdgePassesConfig, EdgesConfig, WalksConfig

@@ -15,8 +15,8 @@ from models.relational.configs import ImportanceWalksConfig
 from tasks.arrays import Array
 from tasks.sampling.neighborhoods.neighbors import derive_key, shuffled
 from tasks.sampling.relational.batches import TypedNeighborhoods, sorted_edges
+from tasks.sampling.relational.importance import ImportanceSampler
 from tasks.sampling.relational.links import Asked, RankedLinks, RankedNeighborhoods
-from tasks.sampling.relational.visits.importance import ImportanceSampler
 from tasks.sampling.rows.labels import targets
 from tasks.storage.graph_store import GraphStore
 from tasks.train.loaders.base import LabelLoader, Loader, TrainingData

@@ -16,7 +16,7 @@ from models.vectors.base import VectorModel
 from models.vectors.logistic import fit_logistic
 from tasks.arrays import Array, blocks, sample_rows
 from tasks.processes.mapped import rows_at_random
-from tasks.sampling.links.negatives import NegativeSampler
+from tasks.sampling.negatives import NegativeSampler
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.sampling.rows.labels import targets
 from tasks.storage.graph_facts import graph_facts

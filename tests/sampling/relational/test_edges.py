@@ -19,8 +19,7 @@ from tasks.preprocess import features
 from tasks.preprocess.feature_matrices import FeatureMatrices
 from tasks.sampling.relational import links as module
 from tasks.sampling.relational.batches import TypedNeighborhoods
-from tasks.sampling.relational.cuts import Clock
-from tasks.sampling.relational.edges import Relation
+from tasks.sampling.relational.edges import Clock, Relation
 from tasks.sampling.relational.links import RankedLinks
 from tasks.sampling.relational.type_features import TypeFeatures
 from tasks.stage import Parent, run_stage

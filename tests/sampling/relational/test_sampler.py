@@ -12,7 +12,7 @@ import pytest
 import scipy  # scipy.stats takes a second, where it is used
 
 from configs.errors import DataError, RecipeError
-from tasks.sampling.relational import rows
+from tasks.sampling.relational import numbering
 from tasks.sampling.relational.edges import Relation
 from tasks.sampling.relational.sampler import RelationalSampler, TypedSample
 from tasks.storage.graph_store import ALWAYS
@@ -227,13 +227,13 @@ def test_tables_start_over(monkeypatch: pytest.MonkeyPatch) -> None:
     edges = graph.edges()
     nodes, cuts = seeds_of(graph, 6)
     fresh = [RelationalSampler(edges, (3, 2)).sample(nodes, given, 1) for given in (cuts, np.full(19, 8))]
-    monkeypatch.setattr(rows, "_LAST_BASE", 3000)
-    monkeypatch.setattr(rows, "_FIRST_ROOM", 16)
+    monkeypatch.setattr(numbering, "_LAST_BASE", 3000)
+    monkeypatch.setattr(numbering, "_FIRST_ROOM", 16)
     sampler = RelationalSampler(edges, (3, 2))
     for _ in range(30):
         for given, wanted in zip((cuts, np.full(19, 8)), fresh, strict=True):
             assert equal(sampler.sample(nodes, given, 1), wanted)
-    monkeypatch.setattr(rows, "_LAST_BASE", 60)
+    monkeypatch.setattr(numbering, "_LAST_BASE", 60)
     with pytest.raises(DataError, match=r"a batch reaches \d+ edges; lower train.loader.batch_size"):
         sampler.sample(nodes, cuts, 1)
 

@@ -16,11 +16,9 @@ from models.relational.batch import visits_number
 from tasks.arrays import Array
 from tasks.sampling.relational.draws import keys_of_cuts
 from tasks.sampling.relational.edges import Relation, RelationalEdges
-from tasks.sampling.relational.numbering import number_cuts
-from tasks.sampling.relational.rows import Rows
+from tasks.sampling.relational.numbering import Rows, number_cuts
 from tasks.sampling.relational.sampler import RelationSample, TypedLayer, TypedSampler, copy_rows
-from tasks.sampling.relational.visits.walk_paths import Path, as_columns, history_paths, paths_back
-from tasks.sampling.relational.visits.walks import most_visited
+from tasks.sampling.relational.walks import Path, as_columns, history_paths, most_visited, paths_back
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 
