@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Self
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Self, get_args
 
 from pydantic import (
     BaseModel,
@@ -56,6 +56,7 @@ class ConfigModel(BaseModel, metaclass=_SafelyParsed):
                 if key not in cls.model_fields:
                     near, names = did_you_mean(str(key), cls.model_fields), ", ".join(sorted(cls.model_fields))
                     raise ValueError(f"unknown key {readable(str(key), 200)!r}{near}; known: {names}")
+                _refuse_truth(key, data[key], cls.model_fields[key].annotation)
         return data
 
     @model_validator(mode="after")
@@ -64,6 +65,21 @@ class ConfigModel(BaseModel, metaclass=_SafelyParsed):
             if not any(hasattr(bound, "le") or hasattr(bound, "lt") for bound in field.metadata):
                 _refuse_excess(name, getattr(self, name))
         return self
+
+
+def _refuse_truth(name: str, value: Any, annotation: Any) -> None:
+    """Refuse true and false, which pydantic takes for 1 and 0, where numbers are asked for."""
+    for item in value if isinstance(value, list | tuple) else [value]:
+        types = set(_types_in(annotation)) if isinstance(item, bool) else set()
+        if types & {int, float} and not types & {bool, Any}:
+            raise ValueError(f"{name}: {str(item).lower()} is no number")
+
+
+def _types_in(annotation: Any) -> Iterator[Any]:
+    """Yield the types that an annotation is made of."""
+    yield annotation
+    for part in get_args(annotation):
+        yield from _types_in(part)
 
 
 def _refuse_excess(name: str, value: Any) -> None:

@@ -289,12 +289,7 @@ LOADERS = Registry(
     "loader",
     "tasks.train.loaders",
     place="train.loader",
-    configs=(
-        "tasks.train.loaders.configs",
-        "tasks.train.loaders.typed.ranking_configs",
-        "tasks.train.loaders.samples.pair_configs",
-        "tasks.train.loaders.samples.triple_configs",
-    ),
+    configs=("tasks.train.loaders.configs",),
     default="auto",
 )
 SCHEDULES = Registry("schedule", "tasks.train.schedules", place="train.schedule", default="constant")

@@ -205,6 +205,16 @@ def as_partition(parent: Parent) -> Parent:
     return Parent(manifest, parent.folder)
 
 
+def written(parent: Parent, *starts: int, **changes: Any) -> Parent:
+    """The same graph on the disk, as training reads it: in parts that begin at nodes `starts`, with other fields."""
+    whole = parent if isinstance(parent.manifest, PartitionManifest) else as_partition(parent)
+    if starts:
+        changes |= {"num_parts": len(starts), "part_offsets": (*starts, parent.manifest.num_nodes)}
+    manifest = whole.manifest.model_copy(update=changes)
+    (parent.folder / "manifest.json").write_text(manifest.model_dump_json())
+    return Parent(manifest, parent.folder)
+
+
 def stage_entry(name: str, **given: Any) -> StageRecord:
     entry = {"name": name, "status": "ran", "key": "k", "digest": "", "version": 1, "config": {}, "parents": {}}
     entry |= {"seconds": 0.0, "build_seconds": 0.0, "peak_bytes": 0, "rows": 0, "bytes": 0, "folder": ""}

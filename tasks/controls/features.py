@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tasks.arrays import Array, sample_rows
-from tasks.sampling.rows.moments import column_moments
+from tasks.sampling.rows.labels import column_moments
 from tasks.storage.dataset_store import DatasetStore, iter_row_groups, to_numpy
 from tasks.storage.graph_store import GraphStore, create_array, slices
 from tasks.storage.ids import IdMap

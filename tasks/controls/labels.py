@@ -17,7 +17,7 @@ from tasks.evaluators import metrics
 from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.several import of_head
 from tasks.sampling.relational.batches import share_edges
-from tasks.sampling.rows.moments import label_scale
+from tasks.sampling.rows.labels import label_scale
 from tasks.storage.controls import CONSTANT_CONTROLS, CONSTANT_OF_EACH, FEATURES_CONTROL
 from tasks.storage.graph_facts import reads_tables
 from tasks.storage.graph_store import GraphStore

@@ -16,7 +16,7 @@ from models.relational.batch import TypedBatch
 from tasks.arrays import Array, offsets
 from tasks.ingest.database.configs import DatabaseConfig
 from tasks.sampling.relational.batches import TypedNeighborhoods
-from tasks.sampling.relational.ranked import RankedNeighborhoods
+from tasks.sampling.relational.links import RankedNeighborhoods
 from tasks.stage import Parent
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore

@@ -71,6 +71,8 @@ def test_show_prints_yaml_that_reads_back(name: str) -> None:
             f"train.loader={{name: neighbor, fanout: [{2**70}, 5]}}",
             r"loader: fanout: 11805916\d+ is beyond the largest",
         ),
+        ("train.epochs=true", r"train: epochs: true is no number"),
+        ("train.loader={name: neighbor, fanout: [5, false]}", r"train\.loader: fanout: false is no number"),
         ("train.loader.batch_size=5", r"train\.loader: unknown key 'batch_size'"),
         ("train.loader={fanout: [5, 5]}", r"train\.loader: unknown key 'fanout'; known: batch_size, name"),
         (f"train.patience={'9' * 900}", r"is not valid YAML: a number of 900 characters"),

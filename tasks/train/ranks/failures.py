@@ -9,6 +9,7 @@ import torch
 from configs.errors import GraphmillError, StageError
 from configs.registry import line_of_component
 from tasks.processes.memory import out_of_memory
+from tasks.storage.artifacts import is_full_disk
 
 _BETWEEN_RANKS = ("gloo", "nccl", "connection", "socket", "store")
 
@@ -26,6 +27,11 @@ def final_error(error: Exception, rank: int) -> GraphmillError | None:
         return StageError(
             f"rank {rank} ran out of memory: {short}. Take a smaller train.loader.batch_size, train.loader.fanout, "
             "model.hidden_dim or train.num_ranks, or another loader (neighbor, cluster); running again goes on from "
+            "the last checkpoint"
+        )
+    if is_full_disk(error):
+        return StageError(
+            f"the disk that rank {rank} writes to is full: {error}. Free some space, then run again: it goes on from "
             "the last checkpoint"
         )
     if isinstance(error, OSError | torch.AcceleratorError | torch.distributed.DistError):
