@@ -55,7 +55,7 @@ class Deep:
         from tasks.storage.graph_facts import graph_facts
         from tasks.storage.graph_store import GraphStore
         from tasks.storage.manifests import PartitionManifest
-        from tasks.train.gradients.optimizers import make_optimizer
+        from tasks.train.gradients.steps import make_optimizer
         from tasks.train.loaders.base import TrainingData
         from tasks.train.loaders.configs import FullConfig
         from tasks.train.loaders.full import FullLoader

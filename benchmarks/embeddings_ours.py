@@ -27,8 +27,7 @@ from tasks.sampling.walks.random_walks import Walks
 from tasks.storage.manifests import PartitionManifest
 from tasks.train.job import Job as TrainingJob
 from tasks.train.strategies.base import Ranks
-from tasks.train.tables.block_engine import BlockEngine
-from tasks.train.tables.pair_engine import PairEngine
+from tasks.train.tables.block_engine import BlockEngine, PairEngine
 
 GENERATED = {"toy": (500, 2000), "10k": (10_000, 50_000), "100k": (100_000, 500_000), "1.1m": (1_100_000, 5_000_000)}
 """Nodes and edges."""

@@ -19,7 +19,7 @@ from models.block import Batch
 from tasks.processes.device import use_threads, wait_for
 from tasks.train.gradients.engine import GradientEngine
 from tasks.train.gradients.pipeline import Pipeline, Upload, pipeline_sizes
-from tasks.train.gradients.precision import set_determinism, set_kernels, step_products
+from tasks.train.gradients.steps import set_determinism, set_kernels, step_products
 from tasks.train.job import AnyJob, GnnJob
 from tasks.train.strategies.base import Ranks
 

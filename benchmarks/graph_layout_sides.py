@@ -27,7 +27,7 @@ def graphmill(indptr: Array, indices: Array) -> Array:
     from models.layout.configs import LargeVisConfig
     from tasks.layout.edge_list import EdgeList
     from tasks.layout.pivots import coarse_start
-    from tasks.train.layout.in_memory import lay_out
+    from tasks.train.layout.engine import lay_out
 
     edges = EdgeList(indptr, indices, of_graph=True)
     return lay_out(edges, LargeVisConfig(name="largevis"), coarse_start(indptr, indices))

@@ -36,8 +36,8 @@ from models.dgl.adapter import load_dgl
 from models.relational.configs import ImportanceWalksConfig
 from tasks.processes.children import die_with_parent
 from tasks.sampling.relational.edges import RelationalEdges
-from tasks.sampling.relational.visits.importance import ImportanceSampler
-from tasks.sampling.relational.visits.walk_paths import paths_back
+from tasks.sampling.relational.importance import ImportanceSampler
+from tasks.sampling.relational.walks import paths_back
 
 WALKS = ImportanceWalksConfig(neighbors=16, count=64, length=3, restart=0.5)
 BATCH_SIZE = 1024

@@ -39,7 +39,7 @@ from tasks.train.job import LAST, METRICS
 from tests.flows.conftest import command, environment
 from tests.flows.test_crashes import weights_digest
 from tests.flows.test_kills import GONE_SECONDS, processes_of
-from tests.flows.test_snapshots import write_recipe
+from tests.flows.test_recipes_run import write_people
 from tests.warm_python import forked_processes
 
 ACTS = ("SIGKILL",) * 4 + ("SIGKILL of a process",) * 3 + ("SIGTERM", "SIGINT")
@@ -215,7 +215,7 @@ def main(arguments: list[str]) -> int:
         place.begin(None)
         place.finish(("recipes",))  # now the libraries are imported
         if any("run" != JOBS[name][0] != "layout" for name in names):
-            write_recipe(place.folder)
+            write_people(place.folder)
             for step in PREPARING:
                 place.finish(step)
             shutil.copytree(place.folder, prepared, symlinks=True)

@@ -46,7 +46,7 @@ from tasks.layout.neighbors.graph import neighbor_graph
 from tasks.layout.quality.measure import measure_layout
 from tasks.layout.start import pca_start
 from tasks.processes.device import use_threads
-from tasks.train.layout.in_memory import lay_out
+from tasks.train.layout.engine import lay_out
 
 RESULTS = Path(__file__).parent / "results"
 NEIGHBORS, MILLION, LOSS_SAMPLES = 15, 1_000_000, 1 << 14

@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from tasks.publish.map.page import MapPoints, write_map
+from tasks.publish.map.columns import MapPoints
+from tasks.publish.map.of_run import write_map
 from tasks.publish.map.picture import draw_map
 
 if TYPE_CHECKING:

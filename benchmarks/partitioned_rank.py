@@ -23,9 +23,9 @@ from models.configs import GraphSageConfig
 from models.gnn.graphsage import GraphSage
 from tasks.sampling.neighborhoods.in_edges import Seeds
 from tasks.sampling.neighborhoods.neighbors import derive_key
-from tasks.sampling.parts.exchange import Exchange
 from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.parts.neighborhoods import PartNeighborhoods
+from tasks.sampling.parts.ranges import Exchange
 from tasks.sampling.rows.features import FeatureSource
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore

@@ -35,8 +35,8 @@ from models.vectors.base import Meeting
 from tasks.processes.memory import available_bytes
 from tasks.storage.home import Home
 from tasks.train.strategies.base import Ranks
-from tasks.train.tables.pair_engine import PairEngine
-from tasks.train.tables.place import RankDevice
+from tasks.train.tables.block_engine import PairEngine
+from tasks.train.tables.device import RankDevice
 
 RESULTS = Path(__file__).parent / "results"
 LOSS_PAIRS = 20_000

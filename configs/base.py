@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Self
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Self, get_args
 
 from pydantic import (
     BaseModel,
@@ -16,6 +16,7 @@ from pydantic import (
 )
 from pydantic._internal._model_construction import ModelMetaclass
 
+from configs.errors import readable
 from configs.matching import did_you_mean
 from configs.reading.parsing import without_collection
 
@@ -34,10 +35,7 @@ class _SafelyParsed(ModelMetaclass):
 
 
 class ConfigModel(BaseModel, metaclass=_SafelyParsed):
-    """A frozen section of a recipe. Unknown keys are errors, never ignored.
-
-    A field is described by the string below it; `graphmill show` prints that.
-    """
+    """A frozen section of a recipe: unknown keys are errors, and the string below a field describes it."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -57,7 +55,8 @@ class ConfigModel(BaseModel, metaclass=_SafelyParsed):
             for key in data:
                 if key not in cls.model_fields:
                     near, names = did_you_mean(str(key), cls.model_fields), ", ".join(sorted(cls.model_fields))
-                    raise ValueError(f"unknown key {str(key)!r}{near}; known: {names}")
+                    raise ValueError(f"unknown key {readable(str(key), 200)!r}{near}; known: {names}")
+                _refuse_truth(key, data[key], cls.model_fields[key].annotation)
         return data
 
     @model_validator(mode="after")
@@ -66,6 +65,21 @@ class ConfigModel(BaseModel, metaclass=_SafelyParsed):
             if not any(hasattr(bound, "le") or hasattr(bound, "lt") for bound in field.metadata):
                 _refuse_excess(name, getattr(self, name))
         return self
+
+
+def _refuse_truth(name: str, value: Any, annotation: Any) -> None:
+    """Refuse true and false, which pydantic takes for 1 and 0, where numbers are asked for."""
+    for item in value if isinstance(value, list | tuple) else [value]:
+        types = set(_types_in(annotation)) if isinstance(item, bool) else set()
+        if types & {int, float} and not types & {bool, Any}:
+            raise ValueError(f"{name}: {str(item).lower()} is no number")
+
+
+def _types_in(annotation: Any) -> Iterator[Any]:
+    """Yield the types that an annotation is made of."""
+    yield annotation
+    for part in get_args(annotation):
+        yield from _types_in(part)
 
 
 def _refuse_excess(name: str, value: Any) -> None:
@@ -84,10 +98,9 @@ def _refuse_excess(name: str, value: Any) -> None:
 
 
 class ComponentConfig(ConfigModel):
-    """Options of a registered component.
+    """Options of a registered component, a class with a nested `Config(ComponentConfig)`.
 
-    A component is a class with a nested `Config(ComponentConfig)`. In a recipe it stands as
-    `{name: graphsage, hidden_dim: 256}`: the registry finds the class by `name`, and its `Config` checks the rest.
+    In a recipe they stand as `{name: graphsage, hidden_dim: 256}`: the registry finds the class by `name`.
     """
 
     name: str

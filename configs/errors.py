@@ -6,6 +6,7 @@ GraphmillError
 │   │   └── UntrustedCodeError code that nobody has allowed to run
 │   └── DataError              a file, a row, a column
 ├── IntegrityError             a stored file or pickle is not what was written; it is never trusted
+│   └── CheckpointError        a checkpoint that a training was to go on from
 └── StageError                 a stage could not finish (a rank died, the disk is full); a rerun goes on
 """
 
@@ -61,6 +62,10 @@ class DataError(UserError):
 
 class IntegrityError(GraphmillError):
     """A stored file is not what was written: wrong size, wrong digest or wrong signature."""
+
+
+class CheckpointError(IntegrityError):
+    """A training cannot go on from its last checkpoint; without that it begins anew."""
 
 
 class StageError(GraphmillError):

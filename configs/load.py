@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from configs import registry
 from configs.base import ComponentConfig
-from configs.errors import RecipeError, UntrustedCodeError
+from configs.errors import RecipeError, UntrustedCodeError, readable
 from configs.layout_options import LAYOUT
 from configs.matching import did_you_mean
 from configs.reading.yaml_reader import MAX_DEPTH, half_character, parse_yaml, read_yaml
@@ -51,7 +51,7 @@ def find_recipe(name_or_path: str) -> Path:
     path = os.path.expanduser(name_or_path)  # noqa: PTH111 -- Path's raises for users that there are not
     if os.path.isfile(path):  # noqa: PTH113 -- Path's raises for names that are too long
         return Path(path)
-    shown = repr(name_or_path if len(name_or_path) <= _MAX_SHOWN else f"{name_or_path[:_MAX_SHOWN]}...")
+    shown = repr(readable(name_or_path, _MAX_SHOWN))
     if os.path.lexists(path):
         kind = "a folder" if Path(path).is_dir() else "no regular file"
         raise RecipeError(f"{shown} is {kind}; a recipe is a YAML file")
@@ -61,10 +61,9 @@ def find_recipe(name_or_path: str) -> Path:
 
 
 def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a recipe and apply `dotted.key=value` overrides.
+    """Read a recipe and apply `dotted.key=value` overrides; `${NAME}` and `${NAME:-default}` are of the environment.
 
-    Relative paths inside a recipe are relative to the current folder. `${NAME}` and `${NAME:-default}` are taken from
-    the environment. Raises RecipeError: naming the file and the key, with a way out.
+    Relative paths in it are relative to the current folder. Raises RecipeError: naming the file and the key.
     """
     path = find_recipe(name_or_path)
     data = read_yaml(path)
@@ -74,10 +73,7 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def load_own_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a recipe that a person names on the command line: the file of a model that it names is theirs, and may run.
-
-    Raises RecipeError: as `load_recipe`.
-    """
+    """Read a recipe as `load_recipe` does that a person names now: the file of a model that it names may run."""
     with own_files():
         return load_recipe(name_or_path, overrides)
 
@@ -114,10 +110,7 @@ def build_recipe(data: dict[str, Any], overrides: Sequence[str] = (), source: st
 
 
 def file_data(path: str, data: dict[str, Any]) -> dict[str, Any]:
-    """Return the data set of a file that a recipe is to be run on, by the name's ending; an edge list by default.
-
-    A layout takes a .npz for vectors, and holds none of the edges out.
-    """
+    """Return the data set of a file that a recipe is to be run on, by the name's ending; an edge list by default."""
     model = data.get("model")
     name = model.get("name") if isinstance(model, dict) else model
     is_layout = name in registry.MODELS.names() and getattr(registry.MODELS.config_class(name), "family", "") == LAYOUT
@@ -136,8 +129,7 @@ def file_data(path: str, data: dict[str, Any]) -> dict[str, Any]:
 def edge_list(path: str) -> dict[str, Any]:
     """Return the data set of a user's edge list: its first two columns; a twentieth of the edges is held out twice.
 
-    It is judged by ROC-AUC, which every pair counts for: hits@K goes by K of 100,000 negatives, and is 0 where the
-    graph is small or the vectors are middling.
+    Judged by ROC-AUC: hits@K of 100,000 negatives is 0 where the graph is small or the vectors are middling.
     """
     edges = {"files": path, "header": "auto", "source": "0", "target": "1"}
     split = {"train": 0.9, "valid": 0.05, "test": 0.05}
@@ -180,7 +172,8 @@ def flatten_errors(error: ValidationError, prefix: tuple[int | str, ...] = ()) -
         elif item["input"] is None and item["type"].endswith("_type"):
             yield location, "null is no value of it; leave it out, or give one"
         else:
-            yield location, f"{item['msg'].replace('valid tuple', 'list')} (got {item['input']!r})"
+            given = readable(repr(item["input"]), _MAX_SHOWN)
+            yield location, f"{item['msg'].replace('valid tuple', 'list')} (got {given})"
 
 
 def _is_nan(value: Any) -> bool:
@@ -196,10 +189,7 @@ def dump_recipe(recipe: Recipe) -> dict[str, Any]:
 
 
 def _check_values(value: Any, at: tuple[Any, ...], source: str) -> None:
-    """Refuse what YAML could not bring, but JSON, the environment, a command line or another program may.
-
-    Raises RecipeError: half of a character, naming the key, or more than MAX_DEPTH levels.
-    """
+    """Refuse half of a character and more than MAX_DEPTH levels, which YAML could not bring, but a program may."""
     if len(at) > MAX_DEPTH:
         raise RecipeError(f"{source}: {at[0]}: more than {MAX_DEPTH} levels")
     if isinstance(value, dict):
@@ -236,10 +226,12 @@ def _parse_override(text: str) -> tuple[tuple[str, ...], Any]:
     key, separator, raw = text.partition("=")
     keys = tuple(key.strip().split("."))
     if not separator or not all(keys):
-        raise RecipeError(f"override {text!r} is not of the form section.key=value (such as train.epochs=5)")
+        shown = readable(text, _MAX_SHOWN)
+        raise RecipeError(f"override {shown!r} is not of the form section.key=value (such as train.epochs=5)")
     if not raw.strip():
-        raise RecipeError(f'override {key.strip()}= has no value; give one, or say null for none, "" for an empty text')
-    return keys, parse_yaml(raw, f"override {text[:_MAX_SHOWN]!r}")
+        key = readable(key.strip(), _MAX_SHOWN)
+        raise RecipeError(f'override {key}= has no value; give one, or say null for none, "" for an empty text')
+    return keys, parse_yaml(raw, f"override {readable(text, _MAX_SHOWN)!r}")
 
 
 def _set(data: dict[str, Any], keys: tuple[str, ...], value: Any) -> None:
@@ -258,10 +250,7 @@ def _set(data: dict[str, Any], keys: tuple[str, ...], value: Any) -> None:
 
 
 def _switch_component(data: dict[str, Any], keys: tuple[str, ...], name: str, file: Any) -> None:
-    """Put another component in place; options that it does not know stay behind (a grid over models needs that).
-
-    `file` is the user's that has it, where an override names one; the recipe's is asked too.
-    """
+    """Put another component in place, of an override's or the recipe's `file`; options that it lacks stay behind."""
     place: Any = data
     for key in keys:
         place = place.get(key) or {}
@@ -275,5 +264,8 @@ def _switch_component(data: dict[str, Any], keys: tuple[str, ...], name: str, fi
         stay_behind = {"file", "file_sha256"}
     elif components.takes_files and (file := file or place.get("file")) is not None:
         components.load_file({"name": name, "file": file})
-    known = components.config_class(name).model_fields.keys() - stay_behind
-    _set(data, keys, {**{key: value for key, value in place.items() if key in known}, "name": name})
+    try:
+        options = components.config_class(name).model_fields.keys() - stay_behind
+    except RecipeError as error:
+        raise RecipeError(f"override {'.'.join(keys)}: {error}") from error
+    _set(data, keys, {**{key: value for key, value in place.items() if key in options}, "name": name})

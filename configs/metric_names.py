@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator
 
-from configs.errors import RecipeError
+from configs.errors import RecipeError, readable
 from configs.matching import did_you_mean
 
 METRIC_NAMES: Final = (
@@ -27,6 +27,23 @@ METRIC_NAMES: Final = (
     "rmse",
     "rocauc",
 )
+MEASURED: Final = (
+    "accuracy",
+    "f1",
+    "f1_macro",
+    "f1_micro",
+    "rocauc",
+    "ap",
+    "pr_auc",
+    "rmse",
+    "mae",
+    "r2",
+    "mrr",
+    "mrr_optimistic",
+    "mrr_pessimistic",
+    "mean_rank",
+)
+"""What evaluators call what they measure; beside these `hits@K` and the metrics of ranked lists."""
 ONE_CLASS: Final = 0.9
 """Share of rows of one class from which accuracy tells nothing of the others."""
 EVEN_METRICS: Final = ("f1_macro", "rocauc", "ap", "pr_auc")
@@ -55,8 +72,7 @@ def ranking_metric(metric: str) -> tuple[str, int] | None:
 def telling(names: Iterable[str]) -> list[str]:
     """Return the metrics that are worth a column, of all that were measured; the first judges the model.
 
-    Where that is ROC-AUC or average precision, ranks among a whole pool of negatives are left out: of 100,000 they are
-    a few thousandths for any model, or 0. Records and manifests keep them.
+    Where that is ROC-AUC or average precision, ranks among a whole pool of negatives tell nothing.
     """
     found = list(dict.fromkeys(names))
     if not found or found[0] not in ("rocauc", "ap", "pr_auc"):
@@ -67,20 +83,30 @@ def telling(names: Iterable[str]) -> list[str]:
 def check_metric(metric: str) -> str:
     """Return a metric's name. Raises ValueError naming the known ones."""
     if metric not in METRIC_NAMES and hits_of(metric) is None and ranking_metric(metric) is None:
-        shown = metric if len(metric) <= 60 else f"{metric[:57]}..."
         raise ValueError(
-            f"unknown metric {shown!r}{did_you_mean(metric, METRIC_NAMES)}; known: {', '.join(METRIC_NAMES)}, hits@K "
-            f"with K from 1 to {MAX_HITS:,}, and of recommendations map@K, ndcg@K, recall@K and precision@K, up to "
-            f"{MAX_LIST:,}"
+            f"unknown metric {readable(metric, 60)!r}{did_you_mean(metric, METRIC_NAMES)}; known: "
+            f"{', '.join(METRIC_NAMES)}, hits@K with K from 1 to {MAX_HITS:,}, and of recommendations map@K, ndcg@K, "
+            f"recall@K and precision@K, up to {MAX_LIST:,}"
         )
     return metric
 
 
+def check_measured(metric: str, others: Iterable[str] = ()) -> None:
+    """Raise ValueError for what no evaluator measures, `others` apart; of several tasks it stands behind `TASK.`."""
+    name = metric.rpartition(".")[2] if hits_of(metric) is None else metric
+    if name in MEASURED or hits_of(name) is not None or ranking_metric(name) is not None or name in others:
+        return
+    raise ValueError(
+        f"unknown metric {readable(name, 60)!r}{did_you_mean(name, MEASURED)}; what can be measured: "
+        f"{', '.join(MEASURED)}, hits@K, and of recommendations map@K, ndcg@K, recall@K and precision@K"
+    )
+
+
 def metric_of(name: str, values: Mapping[str, float], split: str = "valid") -> float:
-    """Return a metric. Raises RecipeError, naming what there is, where it was not measured."""
+    """Return a metric. Raises RecipeError, naming what there is, where it is not measured."""
     if name not in values:
         known = ", ".join(f"{split}/{one}" for one in values)
-        raise RecipeError(f"tracking.gate_metric={split}/{name} was not measured; there are {known or 'no metrics'}")
+        raise RecipeError(f"tracking.gate_metric={split}/{name} is not measured; there are {known or 'no metrics'}")
     return values[name]
 
 

@@ -24,10 +24,9 @@ _FORMS = "a year, 2023-06, 2023-06-30, 2023-06-30T12:00:00+00:00 or a whole numb
 
 
 def normalise_as_of(value: object) -> str:
-    """Return a moment (a text, or what YAML makes of one: int, date, datetime) as it is kept: one text for each.
+    """Return a moment (a text, or what YAML makes of one) as it is kept; time stamps in UTC, to the second.
 
-    Time stamps are in UTC, to the second; without an offset they are UTC already. Raises ValueError: it is none of
-    these, or there is no such day.
+    Raises ValueError: it is none, or there is no such day.
     """
     if isinstance(value, datetime.datetime):
         return _stamp(value)
@@ -52,10 +51,9 @@ def normalise_as_of(value: object) -> str:
 
 
 def last_time(as_of: str, unit: TimeUnit) -> int:
-    """Return the last time that has come by a moment (`normalise_as_of`), in `unit`: what is not later exists.
+    """Return the last time that has come by a moment (`normalise_as_of`), in `unit`; years are taken whole.
 
-    Years are taken whole: the year of the moment counts. Raises RecipeError: the moment is a date, and the data's times
-    are numbers of no known unit.
+    Raises RecipeError: the moment is a date, and the data's times are numbers of no known unit.
     """
     if _is_number(as_of) and (unit in ("number", "years") or not _YEAR.fullmatch(as_of)):
         return int(as_of)
@@ -94,7 +92,6 @@ def _stamp(value: datetime.datetime) -> str:
 
 
 def _end_seconds(as_of: str) -> int:
-    """Return the first second since 1970 that is after a moment."""
     if _STAMP.fullmatch(as_of):
         return int(datetime.datetime.fromisoformat(as_of).timestamp()) + 1
     year, month, day = int(as_of[:4]), int(as_of[5:7] or 12), int(as_of[8:10] or 0)

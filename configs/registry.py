@@ -1,13 +1,9 @@
 """Registries of components, filled on demand by importing the package where they live.
 
-`@DATASETS.register("ogb")` on a class with a nested `Config` is all that adding a component takes: put the file into
-the registry's package, nothing else is edited. A recipe may also name a file anywhere (`file:`), where the component's
-`Config` has that option: models do. It runs only if a person has said so (`configs.trust`). configs imports no stage; a
-registry knows its package by name only.
-
-A recipe is checked without torch where a package keeps its components' options in a module of their own (`configs.py`
-there): `@LOADERS.options("full", "full")` on a `Config` says which module of the package registers the component, and
-that one is imported when the component is made.
+`@DATASETS.register("ogb")` on a class with a nested `Config` is all that adding a component takes; a recipe may also
+name a model's file anywhere (`file:`), which runs only if a person has said so (`configs.trust`). A recipe is checked
+without torch where a package keeps options in its `configs.py`: `@LOADERS.options("full", "full")` on a `Config` says
+which module registers the component, and that is imported when the component is made.
 """
 
 from __future__ import annotations
@@ -18,12 +14,16 @@ import importlib.util
 import inspect
 import pkgutil
 import re
+import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BeforeValidator, SerializeAsAny
 
 from configs.base import ComponentConfig
-from configs.errors import RecipeError
+from configs.errors import RecipeError, readable
 from configs.matching import did_you_mean
 from configs.reading.own_files import OWN_FILE, read_own_file, run_own_file
 from configs.trust import check_code
@@ -48,13 +48,8 @@ class Registry:
     ) -> None:
         """Nothing is imported before the first look-up.
 
-        Args:
-            kind: the word for messages (`dataset`).
-            package: scanned for components, with its sub-packages.
-            place: the key of a recipe that names a component (`train.loader`).
-            configs: the modules with the options of its components; none: each stands in its component.
-            default: the component that is meant where a recipe gives options and no name.
-            own_files: whether a recipe may name a file of the user's that has the component.
+        `kind` is the word for messages, `place` the key of a recipe that names a component (`train.loader`), `configs`
+        the modules with options that stand apart, `default` the component that is meant where a recipe gives no name.
         """
         self.kind = kind
         self.place = place
@@ -71,10 +66,7 @@ class Registry:
         self._own_files: dict[str, bytes] = {}  # users' files that were loaded, by digest
 
     def options(self, name: str, module: str, *, listed: bool = True) -> Callable[[type[Options]], type[Options]]:
-        """Class decorator for a `Config` apart from its component, which `module` of the package registers.
-
-        `listed` is as in `register`, and said here only.
-        """
+        """Class decorator for a `Config` apart from its component, which `module` of the package registers."""
 
         def add(config: type[Options]) -> type[Options]:
             self._configs[name] = config
@@ -136,7 +128,8 @@ class Registry:
         if name not in self._classes:
             known = self.names()
             raise RecipeError(
-                f"unknown {self.kind} {name!r}{did_you_mean(name, known)}; known: {', '.join(known) or 'none'}"
+                f"unknown {self.kind} {readable(name, 200)!r}{did_you_mean(name, known)}; known: "
+                f"{', '.join(known) or 'none'}"
             )
         return self._classes[name]
 
@@ -157,13 +150,8 @@ class Registry:
     def config(self, value: Any, copy: Path | None = None) -> ComponentConfig:
         """Turn `{name: ..., **options}` (or a bare name) into the component's `Config`.
 
-        With `file`, where this kind takes one, the component is loaded from there; `file_sha256` comes with the result,
-        so that another content is another configuration, and whoever reads the result again gets that very content or
-        an error.
-
-        Args:
-            value: what a recipe or a stored model says.
-            copy: a copy of the file, read where `file` is gone or has changed since `file_sha256` was taken.
+        With `file`, where this kind takes one, the component is loaded from there, or from its `copy` where `file` is
+        gone or has changed since `file_sha256` was taken; `file_sha256` comes with the result.
 
         Raises:
             RecipeError: no name or an unknown one; a file that cannot be loaded, has changed, or registers no such
@@ -185,6 +173,10 @@ class Registry:
     def create(self, config: ComponentConfig, *args: Any, **kwargs: Any) -> Any:
         """Build the component from its `Config`: `Component(config, *args, **kwargs)`."""
         return self.get(config.name)(config, *args, **kwargs)
+
+    def files(self) -> set[str]:
+        """Return the files of the components that were loaded."""
+        return {sys.modules[cls.__module__].__file__ or "" for cls in self._classes.values()}
 
     def own_file(self, config: ComponentConfig) -> bytes | None:
         """Return the content of the user's file that a component was loaded from; None for one of ours."""
@@ -239,16 +231,15 @@ class Registry:
             importlib.import_module(self._elsewhere[name])
 
     def _scan(self) -> None:
-        """Import the modules of the package and its sub-packages that register what no options tell of.
-
-        The others are imported when they are asked for: they may be slow.
-        """
+        """Import those modules of the package and its sub-packages that register what no options tell of."""
         if self._scanned:
             return
         self._scanned = True  # before the imports: a module may ask this registry for a sibling
         package = importlib.import_module(self.package)
         for module in pkgutil.walk_packages(package.__path__, f"{self.package}."):
-            for kind, name in _registered(module.name):
+            spec = importlib.util.find_spec(module.name)
+            source = "" if spec is None or spec.origin is None else Path(spec.origin).read_text(encoding="utf-8")
+            for kind, name in _REGISTERS.findall(source):
                 if REGISTRIES.get(kind.lower(), self) is self and not self._is_told(name, module.name):
                     importlib.import_module(module.name)
 
@@ -256,13 +247,6 @@ class Registry:
         if name in self._module_names:
             return self._module_names[name] == module
         return name in self._elsewhere and _package_of(self._elsewhere[name]) == _package_of(module)
-
-
-def _registered(module: str) -> list[tuple[str, str]]:
-    """Return the registry and the name of each component of a module, without importing it."""
-    spec = importlib.util.find_spec(module)
-    source = "" if spec is None or spec.origin is None else Path(spec.origin).read_text(encoding="utf-8")
-    return _REGISTERS.findall(source)
 
 
 def _package_of(module: str) -> str:
@@ -305,12 +289,7 @@ LOADERS = Registry(
     "loader",
     "tasks.train.loaders",
     place="train.loader",
-    configs=(
-        "tasks.train.loaders.configs",
-        "tasks.train.loaders.typed.ranking_configs",
-        "tasks.train.loaders.samples.pair_configs",
-        "tasks.train.loaders.samples.triple_configs",
-    ),
+    configs=("tasks.train.loaders.configs",),
     default="auto",
 )
 SCHEDULES = Registry("schedule", "tasks.train.schedules", place="train.schedule", default="constant")
@@ -348,3 +327,23 @@ REGISTRIES: dict[str, Registry] = {
     "evaluators": EVALUATORS,
 }
 """All that a recipe can name, in the order of a recipe, by the names of commands (`graphmill loaders`) and pages."""
+
+
+def line_of_component(error: BaseException) -> str:
+    """Return the last line of a component's file that an error came through, those of child processes too, or ""."""
+    files = set().union(*(registry.files() for registry in REGISTRIES.values()))
+    places = re.findall(r'File "([^"]+)", line (\d+)', "".join(traceback.format_exception(error)))
+    return next((f"{file}, line {line}" for file, line in reversed(places) if file in files), "")
+
+
+# Places in a recipe where a component stands: whatever is written there becomes its `Config`.
+DatasetSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(DATASETS.config)]
+TransformSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(TRANSFORMS.config)]
+PartitionerSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(PARTITIONERS.config)]
+ModelSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(MODELS.config)]
+LoaderSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(LOADERS.config)]
+ScheduleSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(SCHEDULES.config)]
+EmbeddingsSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(EMBEDDINGS.config)]
+StrategySection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(STRATEGIES.config)]
+TripleLossSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(TRIPLE_LOSSES.config)]
+EvaluatorSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(EVALUATORS.config)]

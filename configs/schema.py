@@ -18,10 +18,11 @@ from configs import registry
 from configs.base import ConfigModel, FloatTuple, StrTuple
 from configs.families.row_training import train_section
 from configs.layout_options import LAYOUT, LayoutOptions, NeighborsConfig
+from configs.metric_names import check_measured
 from configs.moments import normalise_as_of
+from configs.registry import DatasetSection, EvaluatorSection, ModelSection, PartitionerSection, TransformSection
 from configs.training import TrainBase, TrainConfig
 from configs.values.expectations import ExpectConfig
-from configs.values.sections import DatasetSection, EvaluatorSection, ModelSection, PartitionerSection, TransformSection
 from configs.values.sizes import number_of_bytes
 
 STAGES = ("ingest", "preprocess", "components", "partition", "train", "evaluate", "publish")
@@ -177,6 +178,8 @@ class TrackingConfig(ConfigModel):
                 f"{value} is not of the form valid/METRIC: the champion is chosen on the validation split alone, for a "
                 "test split that chooses models says nothing about them any more; leave it out: the evaluator's metric"
             )
+        if value is not None:
+            check_measured(name, registry.EVALUATORS.names())
         return value
 
 

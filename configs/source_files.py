@@ -1,7 +1,6 @@
 """Users' files: opened only where they are regular files, with a plain word about everything else.
 
-A pipe, a socket or a device is never opened, so nothing ever waits for a writer; a link that leads nowhere, a name that
-is too long and a file that may not be read are told apart.
+A pipe, a socket or a device is never opened, so nothing ever waits for a writer.
 """
 
 from __future__ import annotations
@@ -44,8 +43,7 @@ _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
 def user_path(text: str | Path) -> Path:
     """Return a path as a user wrote it, with `~` resolved; whatever is read or written goes through here.
 
-    Raises DataError: a user that does not exist, or an address such as `s3://bucket/x`, of which a path would make a
-    folder called `s3:`.
+    Raises DataError: a user that does not exist, or an address such as `s3://bucket/x`.
     """
     if (scheme := _ADDRESS.match(str(text))) is not None:
         way_out = "name the path alone" if scheme[1] == "file" else "copy it to or from a file of this machine"
@@ -68,8 +66,7 @@ def unknown_format(path: Path, known: Iterable[str]) -> DataError:
 def look_up(path: Path) -> os.stat_result | None:
     """Return what stands at a path (links followed), None where nothing does.
 
-    Raises DataError: the path cannot be looked up: a dangling link, a loop of links, a name that is too long, is not
-    UTF-8 or holds a NUL byte, a folder on the way that may not be entered.
+    Raises DataError: the path cannot be looked up (a dangling link, a name that is too long, a closed folder, ...).
     """
     try:
         str(path).encode()

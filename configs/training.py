@@ -1,7 +1,6 @@
 """The section `train`: what every training reads, and what those by gradients of batches do.
 
-A model's `Config` says its family, and `families.row_training.SECTIONS` has the family's section. Options that a
-family does not read do not exist in its recipes.
+Options that a model's family does not read do not exist in its recipes (`families.row_training.SECTIONS`).
 """
 
 from __future__ import annotations
@@ -13,13 +12,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 
 from configs import registry
 from configs.base import MAX_NUMBER, ConfigModel, StrTuple
+from configs.registry import EmbeddingsSection, LoaderSection, ScheduleSection, StrategySection
 from configs.values.hosts import check_hosts, with_machines
-from configs.values.sections import (
-    EmbeddingsSection,
-    LoaderSection,
-    ScheduleSection,
-    StrategySection,
-)
 
 
 class TrainBase(ConfigModel):

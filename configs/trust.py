@@ -1,14 +1,9 @@
 """Whose code may run: a file that a recipe or a stored model names is executed only if a person has said so.
 
-What counts is the sha256 of the very bytes that are executed, never a place or a name. A person says so by
-
-- naming the file in a recipe on the command line (`own_files`), which runs it as ever;
-- `--trust-code SHA256`, or `graphmill trust SHA256` beforehand (`allow`);
-- `GRAPHMILL_TRUST_CODE`, digests with commas between, where nobody types: containers, workers. Processes that a stage
-  starts are told by it too, what their parent may run (`for_children`).
-
-The first two are remembered in the home, if there is one (`remember_in`). Nothing that lies in data, in an artifact or
-in a registry can say it.
+What counts is the sha256 of the very bytes that are executed. A person says so by naming the file in a recipe on the
+command line (`own_files`), by `--trust-code SHA256` or `graphmill trust` (`allow`), or by `GRAPHMILL_TRUST_CODE`,
+digests with commas between, where nobody types; a stage's processes are told so too (`for_children`). The home
+remembers the first two (`remember_in`). Nothing in data, in an artifact or in a registry can say it.
 """
 
 from __future__ import annotations

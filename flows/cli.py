@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import traceback
 from typing import Annotated, Any
 
 import typer
@@ -134,12 +135,11 @@ def _exit(code: Any) -> None:
 def _report(error: BaseException) -> int:
     """Say in one line what went wrong; with --debug where."""
     from configs.errors import GraphmillError, UntrustedCodeError, UserError
+    from configs.registry import line_of_component
     from tasks.storage.home import Home
     from tasks.storage.home_files.trouble import as_trouble, trouble_of_the_machine
 
     if global_options.debug:
-        import traceback
-
         traceback.print_exception(error)
     if isinstance(error, Exception) and global_options.opened is not None:
         error = as_trouble(error, Home(global_options.opened))
@@ -157,8 +157,13 @@ def _report(error: BaseException) -> int:
     if trouble is not None:
         print(f"error: {trouble}", file=sys.stderr)
         return 1
+    place = line_of_component(error)
+    if place and not global_options.debug:
+        traceback.print_exception(error)
     print(f"error: {type(error).__name__}: {error}", file=sys.stderr)
-    if not global_options.debug:
+    if place:
+        print(f"(it arose in {place}: if that file is yours, mend it there, else please report it)", file=sys.stderr)
+    elif not global_options.debug:
         print("(graphmill --debug ... shows where; please report it, this should not happen)", file=sys.stderr)
     return 1
 

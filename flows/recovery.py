@@ -1,19 +1,10 @@
 """Recovery: what a crash at night leaves behind is put right without anybody looking.
 
-`python -m flows.recovery HOME` looks every few seconds after
-
-- runs of this machine whose process was killed: they are marked as crashed at once (runs of other machines are, when
-  their heartbeats stop, by the automation in `bootstrap.py`);
-- crashed runs: they start again under their own id, up to three times, with growing pauses; completed stages are found,
-  training goes on from its last checkpoint;
-- runs that a worker had taken and never started, since it was killed in between: they are given back to the queue;
-- runs that failed or crashed before their process could write them down: they are in the records, with the cause;
-- runs that were cancelled while no worker was there to end them;
-- runs that went with their machine while the server was away, and runs that were taken for dead while it was;
-- schedules that a backfill had paused, and its run in MLflow, when it has ended.
-
-A run that is started twice in spite of all this does its work once: the second process waits for the run's lock, and
-finds the record of the first (`flows.pipeline.train`).
+`python -m flows.recovery HOME` looks every few seconds after runs whose process or machine died (they are marked as
+crashed), crashed runs (they start again under their own id, up to three times; training goes on from its last
+checkpoint), runs that a worker took and never started, failures that nobody wrote down, runs that were cancelled while
+no worker was there, and backfills that have ended. A run that is started twice does its work once: the second process
+waits for the run's lock, and finds the record of the first (`flows.pipeline.train`).
 """
 
 from __future__ import annotations
@@ -71,7 +62,14 @@ class Recovery:
         ):
             for run in self._runs(state):
                 mend(run, records.get(str(run.id)))
-        self._look_after_backfills()
+        from flows.backfill import store
+        from flows.backfill.actions import resume_schedule_if_done, settle_tracking
+
+        for backfill in store.all_backfills(self._client):
+            if backfill.mlflow_state in ("", "RUNNING"):
+                settle_tracking(self._client, self._home, backfill)
+            if backfill.resume_schedule and resume_schedule_if_done(self._client, backfill):
+                logger.warning("backfill %s has ended: %s's schedule goes on", backfill.id, backfill.deployment)
 
     def _start_again(self, run: Any, record: RunRecord | None) -> None:
         """Start a crashed run again after 10, 40, 160 seconds; one that lives after all goes on."""
@@ -110,7 +108,6 @@ class Recovery:
         return max(int(run.run_count), again + 1)
 
     def _give_back(self, run: Any, record: RunRecord | None) -> None:
-        """Give a run back that was taken and never started."""
         from flows.backfill.actions import schedule_again
 
         patience = _PENDING_SECONDS if self._starts_processes(run) else _PENDING_ELSEWHERE_SECONDS
@@ -143,28 +140,16 @@ class Recovery:
             logger.warning("%s: crashed, its machine %s is gone", run.name, record.host)
 
     def _starts_processes(self, run: Any) -> bool:
-        """Whether the run's pool starts processes of its worker's machine."""
         name = run.work_pool_name
         if name is not None and name not in self._pool_types:
             self._pool_types[name] = str(self._client.read_work_pool(name).type)
         return self._pool_types.get(name, "process") == "process"
 
     def _is_gone(self, run: Any, host: str) -> bool:
-        """Whether another machine, where the run is or was, has no worker any more."""
         if self._age(run) < _GONE_SECONDS or run.work_pool_name is None:
             return False
         workers = self._client.read_workers_for_work_pool(run.work_pool_name)
         return not any(worker.name == host and worker.status == "ONLINE" for worker in workers)
-
-    def _look_after_backfills(self) -> None:
-        from flows.backfill import store
-        from flows.backfill.actions import resume_schedule_if_done, settle_tracking
-
-        for backfill in store.all_backfills(self._client):
-            if backfill.mlflow_state in ("", "RUNNING"):
-                settle_tracking(self._client, self._home, backfill)
-            if backfill.resume_schedule and resume_schedule_if_done(self._client, backfill):
-                logger.warning("backfill %s has ended: %s's schedule goes on", backfill.id, backfill.deployment)
 
     def _runs(self, state: str) -> list[Any]:
         """Return graphmill's runs in a state, however old they are; of those that have ended the last days' only."""

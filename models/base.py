@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from configs.errors import RecipeError
 from models.block import Batch
 from models.configs import ModelConfig as ModelConfig  # models of users take it from here
 from models.facts import GraphFacts
@@ -86,7 +87,9 @@ class GraphModel(nn.Module):
 
     def make_conv(self, in_dim: int, out_dim: int) -> nn.Module:
         """Return one convolution: forward(block, x (num_src, in_dim)) -> (num_dst, out_dim)."""
-        raise TypeError(f"{type(self).__name__} must define make_conv(in_dim, out_dim)")
+        raise RecipeError(
+            f"model.name={self.config.name}: its class {type(self).__name__} has to define make_conv(in_dim, out_dim)"
+        )
 
     def make_last_conv(self, in_dim: int, out_dim: int) -> nn.Module:
         """Return the last layer's convolution, where it differs."""

@@ -25,4 +25,4 @@ if "$folder/bin/python" -c 'import sys, torch; sys.exit(not torch.cuda.is_availa
 fi
 GRAPHMILL_TRY_GPU_TESTS=$try_gpu_tests "$folder/bin/python" -m pytest -q -p no:cacheprovider \
   tests/gpu tests/models/test_waiting.py tests/models/test_contract.py tests/train/test_precision.py \
-  tests/train/test_pipeline.py tests/train/test_first_hop.py tests/train/test_gather.py -k "not dgl"
+  tests/train/test_pipeline.py tests/train/test_subgraph_loaders.py tests/train/test_gather.py -k "not dgl"

@@ -43,7 +43,7 @@ FORKED = (
     *("tests/sampling/", "tests/train/"),
     *("tests/test_benchmarks.py", "tests/test_graph_benchmarks.py", "tests/test_relational_benchmark.py"),
     "tests/test_triple_benchmarks.py",
-    *("tests/flows/test_prefect_database.py", "tests/flows/test_shards.py"),
+    "tests/flows/test_shards.py",
 )
 IN_MEMORY, ROOM = Path("/dev/shm"), 6 << 30
 SHARED_DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
@@ -144,7 +144,6 @@ def shared_data() -> Path:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Any:
-    """A real file system with little room."""
     place = tmp_path / "small"
     place.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)], capture_output=True)

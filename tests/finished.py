@@ -76,7 +76,6 @@ def dataset(
 
 
 def trained(folder: Path, graph: Parent, name: str) -> Parent:
-    """A checkpoint of a model with random weights."""
     folder.mkdir(parents=True)
     torch.manual_seed(0)
     config = MODELS.config({"name": name, "hidden_dim": 16, "num_layers": 2})

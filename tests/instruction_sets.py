@@ -27,7 +27,6 @@ _NEEDS = {"avx2": "avx2", "avx512": "avx512f", "haswell": "avx2"}
 
 
 def can_run(name: str) -> bool:
-    """Return whether this processor has what a set asks for."""
     if platform.machine() != "x86_64":
         return name == "sse4"  # torch's own kernels without vectors
     return name not in _NEEDS or bool(binding.get_host_cpu_features().get(_NEEDS[name]))

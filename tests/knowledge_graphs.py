@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tasks.arrays import Array
 from tasks.stage import Parent
 from tasks.storage.graph_store import ArrayWriter
-from tests.support import as_partition, finish, write_csc
+from tests.support import finish, write_csc, written
 
 Triples = NDArray[np.int64]
 """(n, 3): heads, relations, tails."""
@@ -35,7 +35,6 @@ def triple_graph(
     feat: Array | None = None,
     relation_feat: Array | None = None,
 ) -> Parent:
-    """Write splits (planted ones, a tenth for validation and another for the test) as one part, and features."""
     folder.mkdir(parents=True, exist_ok=True)
     num_relations = 0
     if splits is None:
@@ -68,6 +67,4 @@ def triple_graph(
         relation_feature_dim=0 if relation_feat is None else relation_feat.shape[1],
         splits={split: len(part) for split, part in splits.items()},
     )
-    partition = as_partition(parent)
-    (partition.folder / "manifest.json").write_text(partition.manifest.model_dump_json())
-    return partition
+    return written(parent)

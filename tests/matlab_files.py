@@ -19,7 +19,6 @@ def element(kind: int, data: bytes, order: str = "<", size: int | None = None) -
 
 
 def numbers(kind: int, values: Sequence[float], order: str = "<") -> bytes:
-    """An element of numbers."""
     code = {INT8: "i1", INT32: "i4", UINT32: "u4", DOUBLE: "f8"}[kind]
     return element(kind, np.array(values, np.dtype(code).newbyteorder(order)).tobytes(), order)
 
@@ -27,7 +26,6 @@ def numbers(kind: int, values: Sequence[float], order: str = "<") -> bytes:
 def variable(
     name: str, kind: int, shape: Sequence[int], *parts: bytes, flags: int = 0, order: str = "<", size: int | None = None
 ) -> bytes:
-    """A variable with its elements of numbers."""
     head = numbers(UINT32, [kind | flags, 1], order) + numbers(INT32, shape, order)
     return element(MATRIX, head + element(INT8, name.encode("latin-1"), order) + b"".join(parts), order, size)
 
@@ -35,23 +33,19 @@ def variable(
 def sparse(
     name: str, shape: Sequence[int], rows: Sequence[int], starts: Sequence[int], values: Sequence[float]
 ) -> bytes:
-    """A sparse matrix."""
     return variable(name, SPARSE, shape, numbers(INT32, rows), numbers(INT32, starts), numbers(DOUBLE, values))
 
 
 def packed(unpacked: bytes) -> bytes:
-    """A compressed element."""
     data = zlib.compress(unpacked)
     return struct.pack("<II", COMPRESSED, len(data)) + data
 
 
 def mat_file(*elements: bytes, order: str = "<") -> bytes:
-    """A file of elements."""
     return b"MATLAB 5.0".ljust(124) + struct.pack(f"{order}HH", 0x0100, 0x4D49) + b"".join(elements)
 
 
 def elements_of(content: bytes) -> list[bytes]:
-    """The elements of a whole file, unpacked."""
     found, place = [], 128
     while place < len(content):
         kind, length = struct.unpack_from("<II", content, place)

@@ -42,7 +42,6 @@ def import_package(monkeypatch: pytest.MonkeyPatch, package: str, module: str) -
 
 
 def count_skips(reports: Iterable[pytest.TestReport]) -> Counter[str]:
-    """Count skipped tests by reason."""
     texts = (report.longrepr[2] if isinstance(report.longrepr, tuple) else "" for report in reports)
     return Counter(text.removeprefix("Skipped: ") for text in texts)
 

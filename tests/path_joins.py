@@ -30,7 +30,6 @@ class Join:
 
 
 def find_in(root: Path, folders: Iterable[str]) -> list[Join]:
-    """Return all such joins in the code below some folders."""
     files = [path for folder in folders for path in sorted((root / folder).rglob("*.py"))]
     return find_joins({path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for path in files})
 
@@ -58,8 +57,6 @@ def _says_path(annotation: ast.expr | None) -> bool:
 
 
 class _Finder:
-    """Finds joins in one file."""
-
     def __init__(self, file: str, nodes: list[ast.AST], paths: set[str]) -> None:
         self.file, self.nodes = file, nodes
         self.paths = paths | set(_annotated(nodes, ast.arg))

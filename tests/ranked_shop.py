@@ -10,9 +10,8 @@ import numpy as np
 from tasks.stage import Parent
 from tasks.storage.graph_store import ALWAYS, ArrayWriter, GraphStore
 from tasks.storage.manifests import RankingTask, TypeColumns
-from tests.support import as_partition, finish
+from tests.shop_graph import DAY, finish_partition, write_messages, write_moments
 
-DAY = 86_400
 NODE_TYPES = ("customers", "products", "task")
 EDGE_TYPES = (
     "customers__buys__products",
@@ -29,7 +28,6 @@ MOMENTS = tuple(range(100 * DAY, 401 * DAY, HORIZON))
 
 
 def store_of(parent: Parent) -> GraphStore:
-    """Open it."""
     return GraphStore(parent.folder, parent.manifest)
 
 
@@ -80,25 +78,13 @@ def ranked_shop(
     pairs = np.array([(row, one) for row, columns in enumerate(right) for one in columns], np.int64).reshape(-1, 2)
     tails = [customer, first[2] + np.arange(len(of)), first[2] + pairs[:, 0]]
     heads = [first[1] + product, of, first[1] + pairs[:, 1]]
-    src = place[np.concatenate([*tails, *heads])]
-    dst = place[np.concatenate([*heads, *tails])]
-    kind = np.repeat(np.arange(6), [*map(len, tails), *map(len, heads)])
-    edge_time = np.tile(np.concatenate([time, at, at[pairs[:, 0]]]), 2)
     writer = ArrayWriter(folder)
-    order = np.lexsort((kind, src, dst))
-    writer.write("csc_indptr", np.searchsorted(dst[order], np.arange(num_nodes + 1)).astype(np.int64))
-    writer.write("csc_indices", src[order].astype(np.int32))
-    writer.write("edge_type", kind[order].astype(np.int16))
-    writer.write("edge_time", edge_time[order])
+    num_edges = write_messages(writer, place, tails, heads, [time, at, at[pairs[:, 0]]])
     label = np.full((num_nodes, 1), np.nan, np.float32)
     label[place[first[2] :], 0] = [len(columns) for columns in right]
     arrays = {"node_type": node_type, "node_time": node_time, "feat": feat, "label": label}
     for name, array in {**arrays, "node_ids": np.argsort(place).astype(np.int64)}.items():
         writer.write(name, array)
-    tasks = place[first[2] :]
-    cuts = {"train": at < MOMENTS[-2], "valid": at == MOMENTS[-2], "test": at == MOMENTS[-1]}
-    for split, chosen in cuts.items():
-        writer.write(f"{split}_idx", np.sort(tasks[chosen]).astype(np.int32))
     none = TypeColumns()
     given: dict[str, Any] = {
         "task_type": "ranking",
@@ -112,14 +98,11 @@ def ranked_shop(
         "type_offsets": tuple(int(n) for n in first),
         "target_type": "task",
         "fit_before": MOMENTS[-2],
-        "time_unit": "seconds",
         "ranking": RankingTask(candidates="products", history=EDGE_TYPES[0], horizon=HORIZON, **ranking),
     }
-    splits = {split: int(chosen.sum()) for split, chosen in cuts.items()}
-    parent = finish(folder, writer, num_nodes=num_nodes, num_edges=len(src), feature_dim=2, splits=splits, **given)
-    parent = as_partition(parent)
-    (folder / "manifest.json").write_text(parent.manifest.model_dump_json())
-    return parent
+    splits = write_moments(writer, place[first[2] :], at, MOMENTS)
+    sizes_of: dict[str, Any] = {"num_nodes": num_nodes, "num_edges": num_edges, "feature_dim": 2, "splits": splits}
+    return finish_partition(folder, writer, **sizes_of, **given)
 
 
 def _tasks(

@@ -9,12 +9,10 @@ from configs.registry import MODELS, STRATEGIES, Registry
 
 
 def models_of(family: str) -> list[str]:
-    """Names of the models of a family."""
     return [name for name in MODELS.names() if train_section(MODELS.config_class(name)).family == family]
 
 
 def strategies_of(family: str) -> list[str]:
-    """Names of the strategies for the trainings of a family of models."""
     return [name for name in STRATEGIES.names() if family in STRATEGIES.config_class(name).families]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tasks.stage import Parent
-from tasks.storage.graph_store import ALWAYS, ArrayWriter
+from tasks.storage.graph_store import ALWAYS, Array, ArrayWriter
 from tasks.storage.manifests import TypeColumns
 from tests.support import as_partition, finish
 
@@ -25,6 +25,35 @@ EDGE_TYPES = (
 ENDS = ((1, 0), (1, 2), (3, 0), (0, 1), (2, 1), (0, 3))
 MOMENTS = tuple(100 * DAY * k for k in range(3, 9))
 """The last one tests, the one before validates."""
+
+
+def write_messages(
+    writer: ArrayWriter, place: Array, tails: list[Array], heads: list[Array], times: list[Array]
+) -> int:
+    """Write edges of each kind, then their reverse, in CSC; nodes are numbered by `place`. Returns how many."""
+    src = place[np.concatenate([*tails, *heads])]
+    dst = place[np.concatenate([*heads, *tails])]
+    kind = np.repeat(np.arange(2 * len(tails)), [*map(len, tails), *map(len, heads)])
+    order = np.lexsort((kind, src, dst))
+    writer.write("csc_indptr", np.searchsorted(dst[order], np.arange(len(place) + 1)).astype(np.int64))
+    writer.write("csc_indices", src[order].astype(np.int32))
+    writer.write("edge_type", kind[order].astype(np.int16))
+    writer.write("edge_time", np.tile(np.concatenate(times), 2)[order])
+    return len(src)
+
+
+def write_moments(writer: ArrayWriter, tasks: Array, at: Array, moments: tuple[int, ...]) -> dict[str, int]:
+    """Write splits of tasks by their moments; returns their sizes."""
+    cuts = {"train": at < moments[-2], "valid": at == moments[-2], "test": at == moments[-1]}
+    for split, chosen in cuts.items():
+        writer.write(f"{split}_idx", np.sort(tasks[chosen]).astype(np.int32))
+    return {split: int(chosen.sum()) for split, chosen in cuts.items()}
+
+
+def finish_partition(folder: Path, writer: ArrayWriter, **fields: Any) -> Parent:
+    parent = as_partition(finish(folder, writer, time_unit="seconds", **fields))
+    (folder / "manifest.json").write_text(parent.manifest.model_dump_json())
+    return parent
 
 
 def shop_graph(
@@ -62,10 +91,8 @@ def shop_graph(
         later = np.flatnonzero(time >= changed_after)
         other = np.random.default_rng(seed + 1)
         amount[later] = 9 + other.standard_normal((len(later), 2))
-        customer[later], product[later] = (
-            other.integers(0, num_customers, len(later)),
-            other.integers(0, 25, len(later)),
-        )
+        customer[later] = other.integers(0, num_customers, len(later))
+        product[later] = other.integers(0, 25, len(later))
         time[later] = other.integers(changed_after, 900 * DAY, len(later))
 
     sizes = [num_customers, num_orders, num_products, num_visits]
@@ -85,31 +112,14 @@ def shop_graph(
 
     tails = [first[1] + np.arange(num_orders), first[1] + np.arange(num_orders), first[3] + np.arange(num_visits)]
     heads = [customer, first[2] + product, of]
-    src = place[np.concatenate([*tails, *heads])]
-    dst = place[np.concatenate([*heads, *tails])]
-    kind = np.repeat(np.arange(6), [*map(len, tails), *map(len, heads)])
-    edge_time = np.tile(np.concatenate([time, time, at]), 2)
     writer = ArrayWriter(folder)
-    order = np.lexsort((kind, src, dst))
-    writer.write("csc_indptr", np.searchsorted(dst[order], np.arange(num_nodes + 1)).astype(np.int64))
-    writer.write("csc_indices", src[order].astype(np.int32))
-    writer.write("edge_type", kind[order].astype(np.int16))
-    writer.write("edge_time", edge_time[order])
-    labels = np.full(num_nodes, -1, np.int64)
-    labels[place[first[3] :]] = label
-    for name, array in [
-        ("node_type", node_type),
-        ("node_time", node_time),
-        ("feat", feat.astype(dtype)),
-        ("feat_cat", codes),
-    ]:
-        writer.write(name, array)
-    writer.write("label", labels)
-    writer.write("node_ids", np.argsort(place).astype(np.int64))
+    num_edges = write_messages(writer, place, tails, heads, [time, time, at])
     visits = place[first[3] :]
-    cuts = {"train": at < MOMENTS[-2], "valid": at == MOMENTS[-2], "test": at == MOMENTS[-1]}
-    for split, chosen in cuts.items():
-        writer.write(f"{split}_idx", np.sort(visits[chosen]).astype(np.int32))
+    labels = np.full(num_nodes, -1, np.int64)
+    labels[visits] = label
+    arrays = {"node_type": node_type, "node_time": node_time, "feat": feat.astype(dtype), "feat_cat": codes}
+    for name, array in {**arrays, "label": labels, "node_ids": np.argsort(place).astype(np.int64)}.items():
+        writer.write(name, array)
     none = TypeColumns()
     given: dict[str, Any] = {
         "task_type": "binary",
@@ -128,16 +138,13 @@ def shop_graph(
         "type_offsets": tuple(int(n) for n in first),
         "target_type": "visits",
         "fit_before": MOMENTS[-2],
-        "time_unit": "seconds",
         "categories": (5,),
+        "feature_dim": 4,
+        "num_nodes": num_nodes,
+        "num_edges": num_edges,
+        "splits": write_moments(writer, visits, at, MOMENTS),
     }
-    splits = {split: int(chosen.sum()) for split, chosen in cuts.items()}
-    parent = finish(
-        folder, writer, num_nodes=num_nodes, num_edges=len(src), feature_dim=4, splits=splits, **{**given, **fields}
-    )
-    parent = as_partition(parent)
-    (folder / "manifest.json").write_text(parent.manifest.model_dump_json())
-    return parent
+    return finish_partition(folder, writer, **{**given, **fields})
 
 
 def _liked(customer: int, moment: int, customers: Any, products: Any, time: Any, quality: Any) -> int:

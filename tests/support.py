@@ -45,7 +45,6 @@ def write_csc(writer: ArrayWriter, num_nodes: int, src: np.ndarray, dst: np.ndar
 
 
 def finish(folder: Path, writer: ArrayWriter, kind: type[Manifest] = GraphManifest, **fields: Any) -> Parent:
-    """Fill in a manifest and write it."""
     defaults: dict[str, Any] = {
         "stage": "preprocess",
         "dataset": "test",
@@ -68,6 +67,15 @@ def finish(folder: Path, writer: ArrayWriter, kind: type[Manifest] = GraphManife
     return Parent(manifest, folder)
 
 
+def write_splits(writer: ArrayWriter, order: np.ndarray) -> dict[str, int]:
+    """Write who trains (the first half), validates and tests (a quarter each); returns the splits' sizes."""
+    half, rest = len(order) // 2, 3 * len(order) // 4
+    cuts = {"train": order[:half], "valid": order[half:rest], "test": order[rest:]}
+    for split, index in cuts.items():
+        writer.write(f"{split}_idx", np.sort(index).astype(np.int32))
+    return {split: len(index) for split, index in cuts.items()}
+
+
 def node_graph(folder: Path, num_nodes: int = 300, num_classes: int = 4, dim: int = 16, seed: int = 0) -> Parent:
     """A node-classification graph with informative, noisy features."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -79,20 +87,13 @@ def node_graph(folder: Path, num_nodes: int = 300, num_classes: int = 4, dim: in
     writer.write("feat", (centres[label] + 2.0 * rng.standard_normal((num_nodes, dim))).astype(np.float32))
     writer.write("label", label.astype(np.int64))
     writer.write("node_ids", np.arange(num_nodes, dtype=np.int64))
-    order = rng.permutation(num_nodes).astype(np.int32)
-    cuts = {"train": order[: num_nodes // 2], "valid": order[num_nodes // 2 : 3 * num_nodes // 4]}
-    cuts["test"] = order[3 * num_nodes // 4 :]
-    for split, index in cuts.items():
-        writer.write(f"{split}_idx", np.sort(index))
-    return finish(
-        folder,
-        writer,
-        num_nodes=num_nodes,
-        num_edges=num_edges,
-        num_classes=num_classes,
-        feature_dim=dim,
-        splits={split: len(index) for split, index in cuts.items()},
-    )
+    sizes: dict[str, Any] = {
+        "num_nodes": num_nodes,
+        "num_edges": num_edges,
+        "num_classes": num_classes,
+        "feature_dim": dim,
+    }
+    return finish(folder, writer, **sizes, splits=write_splits(writer, rng.permutation(num_nodes)))
 
 
 def link_graph(folder: Path, num_nodes: int = 200, dim: int = 0, seed: int = 0) -> Parent:
@@ -114,17 +115,9 @@ def link_graph(folder: Path, num_nodes: int = 200, dim: int = 0, seed: int = 0) 
         feat = np.eye(4, dtype=np.float32)[label].repeat(dim // 4, 1)
         writer.write("feat", feat + rng.standard_normal((num_nodes, dim)).astype(np.float32))
     writer.write("node_ids", np.arange(num_nodes, dtype=np.int64))
-    return finish(
-        folder,
-        writer,
-        task="link",
-        task_type="link",
-        metric="hits@20",
-        num_nodes=num_nodes,
-        num_edges=num_edges,
-        feature_dim=dim,
-        splits={split: pairs.shape[1] for split, pairs in cuts.items()},
-    )
+    sizes: dict[str, Any] = {"num_nodes": num_nodes, "num_edges": num_edges, "feature_dim": dim}
+    splits = {split: pairs.shape[1] for split, pairs in cuts.items()}
+    return finish(folder, writer, task="link", task_type="link", metric="hits@20", **sizes, splits=splits)
 
 
 def multiplex_graph(folder: Path, num_nodes: int = 150, seed: int = 0) -> Parent:
@@ -191,25 +184,10 @@ def molecule_graph(folder: Path, num_graphs: int = 120, seed: int = 0) -> Parent
     writer.write("graph_offsets", offsets)
     writer.write("graph_label", label.astype(np.float32)[:, None])
     writer.write("node_ids", np.arange(num_nodes, dtype=np.int64))
-    order = rng.permutation(num_graphs).astype(np.int32)
-    cuts = {"train": order[: num_graphs // 2], "valid": order[num_graphs // 2 : 3 * num_graphs // 4]}
-    cuts["test"] = order[3 * num_graphs // 4 :]
-    for split, index in cuts.items():
-        writer.write(f"{split}_idx", np.sort(index))
-    return finish(
-        folder,
-        writer,
-        task="graph",
-        task_type="binary",
-        num_classes=2,
-        metric="rocauc",
-        num_nodes=num_nodes,
-        num_edges=num_edges,
-        num_graphs=num_graphs,
-        categories=(5, 5, 5),
-        edge_categories=(4, 4),
-        splits={split: len(index) for split, index in cuts.items()},
-    )
+    splits = write_splits(writer, rng.permutation(num_graphs))
+    sizes: dict[str, Any] = {"num_nodes": num_nodes, "num_edges": num_edges, "num_graphs": num_graphs, "splits": splits}
+    task: dict[str, Any] = {"task": "graph", "task_type": "binary", "num_classes": 2, "metric": "rocauc"}
+    return finish(folder, writer, **sizes, **task, categories=(5, 5, 5), edge_categories=(4, 4))
 
 
 def as_partition(parent: Parent) -> Parent:
@@ -227,8 +205,17 @@ def as_partition(parent: Parent) -> Parent:
     return Parent(manifest, parent.folder)
 
 
+def written(parent: Parent, *starts: int, **changes: Any) -> Parent:
+    """The same graph on the disk, as training reads it: in parts that begin at nodes `starts`, with other fields."""
+    whole = parent if isinstance(parent.manifest, PartitionManifest) else as_partition(parent)
+    if starts:
+        changes |= {"num_parts": len(starts), "part_offsets": (*starts, parent.manifest.num_nodes)}
+    manifest = whole.manifest.model_copy(update=changes)
+    (parent.folder / "manifest.json").write_text(manifest.model_dump_json())
+    return Parent(manifest, parent.folder)
+
+
 def stage_entry(name: str, **given: Any) -> StageRecord:
-    """What a run's record has of a stage (`tasks.calls.StageRecord`)."""
     entry = {"name": name, "status": "ran", "key": "k", "digest": "", "version": 1, "config": {}, "parents": {}}
     entry |= {"seconds": 0.0, "build_seconds": 0.0, "peak_bytes": 0, "rows": 0, "bytes": 0, "folder": ""}
     return StageRecord.model_validate(entry | {"warnings": [], "repaired": ""} | given)

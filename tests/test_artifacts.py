@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,15 +26,13 @@ from tasks.storage.artifacts import ArtifactStore, artifact_key, file_lock, is_l
 from tasks.storage.graph_store import ArrayWriter
 from tasks.storage.home import Home
 from tasks.storage.manifests import Manifest
-from tests.flows.conftest import ROOT, TINY, environment
+from tests.flows.conftest import ROOT, TINY, called, environment
 from tests.preprocess.ears import Ears
 
 RECIPE: Recipe = build_recipe(json.loads(json.dumps(TINY)))
 
 
 class Counting:
-    """A stage that counts its builds and can be told to fail."""
-
     def __init__(self, resumable: bool = False) -> None:
         self.builds = 0
         self.fail: BaseException | None = None
@@ -70,34 +69,25 @@ def test_built_once_then_found(home: Home) -> None:
 
 
 def test_key_depends_on_all_that_makes_an_artifact() -> None:
-    keys = {
-        artifact_key("a", 1, {"x": 1}, {}),
-        artifact_key("b", 1, {"x": 1}, {}),
-        artifact_key("a", 2, {"x": 1}, {}),
-        artifact_key("a", 1, {"x": 2}, {}),
-        artifact_key("a", 1, {"x": 1}, {"p": "d"}),
-    }
-    assert len(keys) == 5
+    usual: tuple[Any, ...] = ("a", 1, {"x": 1}, {})
+    others = [("b", *usual[1:]), ("a", 2, *usual[2:]), ("a", 1, {"x": 2}, {}), (*usual[:3], {"p": "d"})]
+    assert len({artifact_key(*given) for given in (usual, *others)}) == 5
     assert artifact_key("a", 1, {"x": 1, "y": 2}, {}) == artifact_key("a", 1, {"y": 2, "x": 1}, {})
 
 
-def _damage(folder: Path, how: str) -> None:
-    file = folder / "a.bin"
-    if how == "cut":
-        os.truncate(file, 999)
-    elif how == "gone":
-        file.unlink()
-    elif how == "manifest":
-        (folder / "manifest.json").write_text("{")
-    elif how == "no manifest":
-        (folder / "manifest.json").unlink()
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "cut": lambda folder: os.truncate(folder / "a.bin", 999),
+    "gone": lambda folder: (folder / "a.bin").unlink(),
+    "manifest": lambda folder: (folder / "manifest.json").write_text("{"),
+    "no manifest": lambda folder: (folder / "manifest.json").unlink(),
+}
 
 
-@pytest.mark.parametrize("how", ["cut", "gone", "manifest", "no manifest"])
+@pytest.mark.parametrize("how", DAMAGES)
 def test_a_damaged_artifact_is_reported_and_made_again(home: Home, how: str) -> None:
     stage, ears = Counting(), Ears()
     first = stage.run(home)
-    _damage(first.folder, how)
+    DAMAGES[how](first.folder)
     again = stage.run(home, listener=ears)
     assert not again.cached
     assert again.repaired
@@ -228,12 +218,9 @@ print("cached" if outcome.cached else "ran", flush=True)
 
 
 def test_two_processes_do_the_work_once(tmp_path: Path) -> None:
-    pair = [
-        subprocess.Popen(
-            [sys.executable, "-c", _PAIR, str(tmp_path)], cwd=ROOT, env=environment(), stdout=subprocess.PIPE, text=True
-        )
-        for _ in range(2)
-    ]
+    words = [sys.executable, "-c", _PAIR, str(tmp_path)]
+    options: dict[str, Any] = {"cwd": ROOT, "env": environment(), "stdout": subprocess.PIPE, "text": True}
+    pair = [subprocess.Popen(words, **options) for _ in range(2)]
     said = [process.communicate(timeout=120)[0].split("\n") for process in pair]
     assert [process.returncode for process in pair] == [0, 0]
     assert (tmp_path / "builds").read_text() == "built\n"
@@ -254,9 +241,7 @@ def test_a_killed_builder_s_lock_is_free_and_its_half_is_never_used(tmp_path: Pa
     builder.wait()
     assert not is_locked(lock)
     assert not list(home.artifacts.glob("*/*"))
-    done = subprocess.run(
-        [sys.executable, "-c", _PAIR, str(tmp_path)], cwd=ROOT, env=environment(), capture_output=True, text=True
-    )
+    done = called([sys.executable, "-c", _PAIR, str(tmp_path)])
     assert done.stdout.splitlines()[-1] == "ran"
     assert len(list(home.artifacts.glob("*/*/manifest.json"))) == 1
 
@@ -318,19 +303,19 @@ def test_locks_exclude_and_tell(tmp_path: Path) -> None:
     path = tmp_path / "x.lock"
     assert not is_locked(path)
     waited: list[bool] = []
+
+    def take() -> None:
+        with file_lock(path, on_wait=lambda: waited.append(True)):
+            pass
+
     with file_lock(path):
         assert is_locked(path)
-        other = threading.Thread(target=lambda: _take(path, waited))
+        other = threading.Thread(target=take)
         other.start()
         time.sleep(0.1)
     other.join(5)
     assert waited == [True]
     assert not is_locked(path)
-
-
-def _take(path: Path, waited: list[bool]) -> None:
-    with file_lock(path, on_wait=lambda: waited.append(True)):
-        pass
 
 
 def test_a_full_disk_is_said_plainly_and_damages_nothing(small_disk: Path) -> None:

@@ -45,12 +45,7 @@ run_program("carried", 2)
     [
         (
             "quickstart",
-            [
-                "dataset.num_nodes=2000",
-                "dataset.num_edges=12000",
-                "partition.num_parts=1",
-                "train.epochs=3",
-            ],
+            ["dataset.num_nodes=2000", "dataset.num_edges=12000", "partition.num_parts=1", "train.epochs=3"],
             0.3,
         ),
         pytest.param("knowledge-graph", ["train.epochs=10"], 0.2, marks=pytest.mark.slow),
@@ -80,7 +75,6 @@ def test_a_mistake_is_told_in_one_line(tmp_path: Path) -> None:
 
 
 def run(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """Run Python without what is absent; so do the workers that it starts."""
     (folder / "sitecustomize.py").write_text(BLOCK)
     paths = os.pathsep.join([str(folder), str(ROOT), os.environ.get("PYTHONPATH", "")])
     return subprocess.run(

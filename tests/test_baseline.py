@@ -97,9 +97,6 @@ def test_rows_are_selected_by_all_words(folder: Path) -> None:
 def test_what_is_wrong_with_a_table_is_said(folder: Path) -> None:
     with pytest.raises(RecipeError, match=r"no table .toi.*tables: toy"):
         read_table("toi", folder)
-    write_table(folder, {"a": {**ROW, "model": "A", "recipe": "nowhere"}})
-    with pytest.raises(RecipeError, match=r"row a names the recipe nowhere, and there is no nowhere\.yaml"):
-        read_table("toy", folder)
     write_table(folder, ROWS, tilte="x")
     with pytest.raises(RecipeError, match="tilte"):
         read_table("toy", folder)
@@ -172,15 +169,14 @@ def test_triples_are_also_measured_without_entities_that_training_never_saw() ->
 def test_a_metric_that_the_runs_lack_is_named(folder: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     write_table(folder, {"a": {**ROW, "model": "A", "metric": "acuracy", "runs": 1}})
     Pipeline(monkeypatch, 0.8)
-    with pytest.raises(
-        RecipeError, match=r"row a names the metric acuracy \(did you mean 'accuracy'\?\); its runs have"
-    ):
+    with pytest.raises(RecipeError, match=r"row a names the metric acuracy .*'accuracy'\?\); its runs have"):
         run_baseline(home, BaselineRequest("toy", folder=folder))
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
+        ({"recipe": "nowhere"}, r"row a names the recipe nowhere, and there is no nowhere\.yaml"),
         ({"metrics": {"accuracy": 0.8}}, "a row has either metric or metrics"),
         ({"metric": ""}, "a row has either metric or metrics"),
         ({"metric": "", "metrics": {"accuracy": 0.8}}, "published goes with metric"),

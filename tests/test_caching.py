@@ -1,10 +1,14 @@
-"""Signed pickles and signed Prefect results: what this home did not write is never run."""
+"""Signed pickles, which nobody else's are run for, and temporary files, which never stay."""
 
 from __future__ import annotations
 
 import os
 import pickle
+import signal
 import stat
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +16,11 @@ import numpy as np
 import pytest
 
 from configs.errors import IntegrityError, UserError
+from flows.commands.installation.clean import clean_home
 from tasks.storage.artifacts import write_atomic
 from tasks.storage.home import Home
 from tasks.storage.home_files.caching import PickleCache, seal, unseal
+from tasks.storage.home_files.temporary import PREFIX, temporary_folder
 
 
 class Bomb:
@@ -48,13 +54,9 @@ def test_results_come_back(home: Home) -> None:
 
 
 def test_names_tell_what_results_depend_on() -> None:
-    names = {
-        PickleCache.name("f", 1, a=1, b=2),
-        PickleCache.name("f", 2, a=1, b=2),
-        PickleCache.name("g", 1, a=1, b=2),
-        PickleCache.name("f", 1, a=2, b=1),
-        PickleCache.name("f", 1, a="1", b=2),
-    }
+    others = [PickleCache.name("f", 2, a=1, b=2), PickleCache.name("g", 1, a=1, b=2)]
+    others += [PickleCache.name("f", 1, a=2, b=1), PickleCache.name("f", 1, a="1", b=2)]
+    names = {PickleCache.name("f", 1, a=1, b=2), *others}
     assert len(names) == 5
     assert PickleCache.name("f", 1, b=2, a=1) in names
 
@@ -191,3 +193,80 @@ def test_key_does_not_travel(home: Home) -> None:
     cache = PickleCache(home)
     cache.store("f-" + "0" * 32, 1)  # the key has been used
     assert home.secret_key() not in pickle.dumps(cache)
+
+
+ROOT = Path(__file__).resolve().parent.parent
+MAKE = "import tempfile; print(tempfile.mkdtemp(), flush=True)"
+HOLD = f"""
+import sys, time
+from tasks.storage.home import Home
+from tasks.storage.home_files.temporary import temporary_folder
+with temporary_folder(Home.open(sys.argv[1])):
+    {MAKE}
+    time.sleep(600)
+"""
+
+
+def made_by_a_child() -> Path:
+    return Path(subprocess.run([sys.executable, "-c", MAKE], capture_output=True, text=True, check=True).stdout.strip())
+
+
+def left(home: Home) -> list[str]:
+    places = [*home.work.glob(f"{PREFIX}*"), *home.locks.glob(f"{PREFIX}*")]
+    return [path.name for path in places]
+
+
+def test_files_of_the_process_and_its_children_go_with_the_block(home: Home) -> None:
+    before = tempfile.gettempdir(), os.environ.get("TMPDIR")
+    with temporary_folder(home):
+        own, child = Path(tempfile.mkdtemp()), made_by_a_child()
+        assert own.parent == child.parent
+        assert own.parent.parent == home.work
+        assert own.parent.stat().st_mode & 0o777 == 0o700
+        with temporary_folder(home):
+            assert Path(tempfile.mkdtemp()).parent == own.parent
+        assert own.exists(), "an inner block shares the outer one's folder"
+    assert not own.parent.exists()
+    assert left(home) == []
+    assert (tempfile.gettempdir(), os.environ.get("TMPDIR")) == before
+
+
+def test_they_go_where_the_block_fails(home: Home) -> None:
+    def fail() -> None:
+        with temporary_folder(home):
+            tempfile.mkstemp()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert left(home) == []
+
+
+@pytest.mark.parametrize("by", ["the next run", "clean"])
+def test_those_of_a_killed_process_go_later_and_those_of_a_living_one_stay(home: Home, by: str) -> None:
+    def others() -> None:
+        if by == "clean":
+            clean_home(home, 30 * 86400.0, dry_run=False)
+        else:
+            with temporary_folder(home):
+                pass
+
+    command = [sys.executable, "-c", HOLD, str(home.root)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        made = Path(process.stdout.readline().strip())
+        others()
+        assert made.exists()
+        process.send_signal(signal.SIGKILL)
+    others()
+    assert not made.exists()
+    assert list(home.work.glob(f"{PREFIX}*")) == []
+
+
+def test_what_was_being_removed_when_its_process_was_killed_goes(home: Home) -> None:
+    for name in (".trash-train-abc-1", ".ingest-abc.gone"):
+        (home.work / name / "inside").mkdir(parents=True)
+    (home.work / "train-abc").mkdir()  # a rerun goes on from it
+    with temporary_folder(home):
+        pass
+    assert [path.name for path in home.work.iterdir()] == ["train-abc"]

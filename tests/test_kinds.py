@@ -145,7 +145,6 @@ def test_a_new_kind_is_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def _trained(tmp_path: Path, graph: Any) -> Path:
-    """A model of the nodes, trained for an epoch before anybody counted them."""
     from configs.load import build_recipe
     from tests.train.in_process import make_job, train_here
 

@@ -15,7 +15,6 @@ HOSTILE = "a|b ![x](http://evil.example/p.png) <img src=//evil.example/p.png>\n#
 
 
 def signs_unescaped(text: str) -> set[str]:
-    """Return the signs by which Markdown would make more of a text than letters."""
     return {sign for before, sign in zip(" " + text, text, strict=False) if sign in "<|[]`*_" and before != "\\"}
 
 

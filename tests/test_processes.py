@@ -1,21 +1,27 @@
-"""Libraries that do not let a process end are called apart from it."""
+"""Processes of a run: libraries that are called apart, connections between ranks, peak memory."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
 import numpy as np
+import psutil
 import pytest
 
-from tasks.processes.children import call_in_child, killed_ranks, shared_array
-from tasks.processes.memory import descendants
+from tasks.processes.children import MEETING_FILE, call_in_child, killed_ranks, shared_array
+from tasks.processes.doors import closing_doors, may_be_ours
+from tasks.processes.memory import PeakMemory, descendants
 from tests.partition.test_partitioners import grid, make
 
 
@@ -117,3 +123,112 @@ def test_a_killed_rank_is_told_from_what_torchrun_says() -> None:
         "  exitcode  : -9 (pid: 31770)\n  traceback : Signal 9 (SIGKILL) received by PID 31770"
     )
     assert not killed_ranks("  exitcode  : 1 (pid: 31770)\n  traceback : To enable traceback see: https://pytorch.org")
+
+
+_NOBODY = 65534
+
+
+@pytest.fixture(autouse=True)
+def one_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(MEETING_FILE, str(tmp_path / "meeting"))
+
+
+def test_who_is_connected_stays_and_nobody_comes_later() -> None:
+    earlier = socket.create_server(("127.0.0.1", 0))
+    with closing_doors():
+        listener = socket.create_server(("127.0.0.1", 0))
+        peer = socket.create_connection(listener.getsockname())
+        own, _ = listener.accept()
+    with earlier, listener, peer, own:
+        for here, there in ((own, peer), (peer, own)):
+            here.sendall(b"x" * 1000)
+            assert there.recv(1000)
+        with pytest.raises(TimeoutError):
+            socket.create_connection(listener.getsockname(), timeout=0.5)
+        socket.create_connection(earlier.getsockname(), timeout=5).close()  # what was there before is not a rank's
+
+
+def test_with_nccl_connections_may_come_later() -> None:
+    with closing_doors(deaf=False):
+        listener = socket.create_server(("127.0.0.1", 0))
+    with listener:
+        socket.create_connection(listener.getsockname(), timeout=5).close()
+
+
+def test_another_user_is_told_from_a_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    with listener, socket.create_connection(listener.getsockname()), listener.accept()[0]:
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+        with pytest.raises(ConnectionError, match=f"user {os.getuid()} of this machine"), closing_doors():
+            pass
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_whose_the_other_end_of_a_connection_is(address: str) -> None:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    listener = socket.create_server((address, 0), family=family)
+    client = socket.create_connection(listener.getsockname()[:2])
+    with listener, client, listener.accept()[0] as server:
+        ends = server.getpeername()[:2], server.getsockname()[:2]
+        assert may_be_ours(*ends)
+        assert not may_be_ours((address, ends[0][1] ^ 1), ends[1])
+        client.close()
+        assert not may_be_ours(*ends), "who has gone is nobody"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_a_real_other_user_is_told_from_a_rank() -> None:
+    shell = shutil.which("bash")
+    assert shell is not None
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        program = f"exec 3<>/dev/tcp/127.0.0.1/{listener.getsockname()[1]} && echo >&3 && read -r line <&3"
+        stranger = subprocess.Popen([shell, "-c", program], user=_NOBODY, group=_NOBODY, extra_groups=[], cwd="/")
+        try:
+            with listener.accept()[0] as connection:
+                assert connection.recv(1)
+                with pytest.raises(ConnectionError, match=f"user {_NOBODY} of this machine"), closing_doors():
+                    pass
+        finally:
+            stranger.kill()
+            stranger.wait()
+
+
+MEGABYTES = 200
+HOLD = f"import sys; x = b'x' * ({MEGABYTES} * 10**6); print('here', flush=True); sys.stdin.read()"
+NEST = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {HOLD!r}])"
+
+
+@contextmanager
+def holding(code: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout.readline() == "here\n"
+        yield process
+        process.stdin.close()
+
+
+def test_children_of_children_and_of_threads_are_found() -> None:
+    found: list[list[int]] = []
+
+    def start() -> None:
+        with holding(NEST) as process:
+            expected = [child.pid for child in psutil.Process().children(recursive=True)]
+            found.extend([descendants(), expected, descendants(process.pid)])
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    thread.join()
+    ours, expected, below = found
+    assert sorted(ours) == sorted(expected)
+    assert len(below) == 1
+    assert descendants(below[0]) == []
+
+
+def test_the_peak_counts_what_was_started_within() -> None:
+    with holding(HOLD), PeakMemory() as memory:  # the first was there before, as the run's own server is
+        before = memory.peak_bytes
+        with holding(NEST):
+            time.sleep(0.5)  # many looks long
+    assert MEGABYTES * 10**6 < memory.peak_bytes - before < 1.6 * MEGABYTES * 10**6

@@ -1,18 +1,22 @@
-"""The benchmark of typed sampling: its graph, graphmill and DGL doing the same work, the lines of the table."""
+"""Benchmarks of typed graphs: sampling, models, importance neighbourhoods."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from benchmarks import relational_graph, relational_sampling
+from benchmarks import importance, relational_graph, relational_models, relational_sampling
 from benchmarks.embeddings_peers import Done
+from benchmarks.relational_graph import BATCH_SIZE
 from benchmarks.relational_peers import ANY, AS_OF, RECENT
 from benchmarks.side_processes import start_side
+from tests.registered import models_of
 from tests.support import WITHOUT_DGL
 
 
@@ -68,3 +72,30 @@ def test_lines_compare_cpu_time_by_round() -> None:
     assert line.ratio == pytest.approx(5)
     assert (line.ours, line.peer) == (pytest.approx(10), pytest.approx(50))
     assert (line.head.peer, line.verdict, line.details["edges"]) == ("DGL", "reached", [1.0, 0.9])
+
+
+# pinsage reads what walks visit, which these batches do not have; dgl_hetero computes with DGL's own convolutions.
+_OTHERS = ("pinsage", "dgl_hetero")
+
+
+@pytest.mark.parametrize("name", [name for name in models_of("relational") if name not in _OTHERS])
+def test_models_run_on_its_batches(name: str) -> None:
+    [case], ends = relational_models.make_cases(0.02, 1)
+    assert case.blocks[-1].num_dst[0] == BATCH_SIZE
+    assert all(len(case.x[t]) == n for t, n in enumerate(case.blocks[0].num_src))
+    layers = relational_models.ours(name, ends)
+    assert relational_models.run_ours(layers, case).shape == (BATCH_SIZE, relational_models.WIDTH)
+    assert relational_models.seconds(relational_models.run_ours, layers, case) > 0
+    assert all(torch.isfinite(x.grad).all() for x in case.x.values() if x.grad is not None)
+    assert np.isfinite([float(p.grad.norm()) for p in layers.parameters() if p.grad is not None]).all()
+
+
+@pytest.mark.slow
+def test_the_sides_do_the_same_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    importance.main(["--scale", "0.2", "--rounds", "1", "--seconds", "0.01", "--out", str(tmp_path)])
+    found = json.loads((tmp_path / "importance.json").read_text())["checked"]
+    assert found["graphmill"][0] > 10
+    if importlib.util.find_spec("dgl") is None:
+        return
+    assert found["DGL"][0] == pytest.approx(found["graphmill"][0], abs=0.5)
+    assert "DGL" in capsys.readouterr().out

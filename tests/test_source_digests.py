@@ -144,8 +144,6 @@ def test_a_home_that_cannot_be_written_to_answers_all_the_same(
 
 
 class SlowReading:
-    """No file is read before `tell` was called."""
-
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.told: list[tuple[Any, ...]] = []
         """What each call of `tell` was given."""

@@ -52,16 +52,21 @@ def test_a_worker_that_died_is_named_with_its_last_words(
         run_worker("dying", tmp_path, context)
 
 
+def of_a_module(folder: Path, home: Home, name: str, job: str, monkeypatch: pytest.MonkeyPatch) -> StageContext:
+    """Write a module whose worker does a job, where workers find it."""
+    (folder / f"{name}.py").write_text(
+        f"import errno, os\nfrom tasks.supervise import finish_job\nfrom tests.test_supervise import Nothing\n{job}\n"
+        "def main(path):\n    return finish_job(path, Nothing, work)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    return StageContext("evaluate", folder, home, PickleCache(home))
+
+
 def test_a_worker_whose_disk_is_full_says_so_without_a_file_that_has_no_room(
     tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "full.py").write_text(
-        "import errno\nfrom tasks.supervise import finish_job\nfrom tests.test_supervise import Nothing\n"
-        "def fail(job):\n    raise OSError(errno.ENOSPC, 'No space left on device')\n"
-        "def main(path):\n    return finish_job(path, Nothing, fail)\n"
-    )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    context = StageContext("embeddings", tmp_path, home, PickleCache(home))
+    full = "def work(job):\n    raise OSError(errno.ENOSPC, 'No space left on device')"
+    context = of_a_module(tmp_path, home, "full", full, monkeypatch)
     output = tmp_path / "vectors.npy"
     with (
         pytest.raises(
@@ -75,15 +80,11 @@ def test_a_worker_whose_disk_is_full_says_so_without_a_file_that_has_no_room(
 def test_a_worker_is_no_rank_of_a_job_around_the_command(
     tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "looks.py").write_text(
-        "import os\nfrom tasks.supervise import finish_job\nfrom tests.test_supervise import Nothing\n"
-        "def main(path):\n    return finish_job(path, Nothing, lambda job: {'has': sorted(os.environ)})\n"
-    )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    context = of_a_module(tmp_path, home, "looks", "def work(job): return {'has': sorted(os.environ)}", monkeypatch)
     of_a_rank = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID")
     for name in of_a_rank:
         monkeypatch.setenv(name, "3")
-    found = run_job("looks", Nothing(), StageContext("evaluate", tmp_path, home, PickleCache(home)))["has"]
+    found = run_job("looks", Nothing(), context)["has"]
     assert "PYTHONPATH" in found
     assert not set(of_a_rank) & set(found)
     train = TrainConfig(num_ranks=2)

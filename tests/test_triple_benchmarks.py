@@ -20,7 +20,6 @@ from benchmarks.embeddings_peers import Done, Job
 
 @pytest.fixture
 def triples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Data with a small knowledge graph called toy."""
     (tmp_path / "knowledge" / "toy").mkdir(parents=True)
     for module in (ranking, knowledge):
         monkeypatch.setattr(module, "DATA", tmp_path)

@@ -8,13 +8,8 @@ from pydantic import Field, model_validator
 
 from configs.base import ComponentConfig, ConfigModel
 from configs.layout_options import LAYOUT
+from configs.registry import LoaderSection, ScheduleSection, StrategySection, TripleLossSection
 from configs.training import RelationalTrainConfig, TrainBase, TrainConfig
-from configs.values.sections import (
-    LoaderSection,
-    ScheduleSection,
-    StrategySection,
-    TripleLossSection,
-)
 
 _NAMED = ("loader", "loss", "schedule", "strategy")
 

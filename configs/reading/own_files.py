@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import linecache
 import sys
-import traceback
 from pathlib import Path
 from types import ModuleType
 
@@ -38,18 +37,8 @@ def _read(path: Path) -> bytes:
     return content
 
 
-def line_in_user_code(error: BaseException) -> traceback.FrameSummary:
-    """Return where an error arose: the last line that is of a user's own file, else the last of all."""
-    modules = [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]
-    own = [at for at, module in enumerate(modules) if module.startswith(OWN_FILE)]
-    return traceback.extract_tb(error.__traceback__)[own[-1] if own else -1]
-
-
 def run_own_file(path: Path, content: bytes, module_name: str) -> None:
-    """Import a file under a name of its own. Raises RecipeError with what went wrong in it.
-
-    Not by an importer of Python's: that would read the file again, and leave bytecode beside it.
-    """
+    """Import a file under its own name, without bytecode beside it. Raises RecipeError with what went wrong in it."""
     module = ModuleType(module_name)
     module.__file__ = str(path)
     sys.modules[module_name] = module

@@ -1,7 +1,7 @@
 """YAML as recipes need it: nothing in it is silently lost, and a hostile file costs no more than an honest one.
 
-PyYAML by itself keeps the last of two equal keys, follows an anchor that holds itself until the stack ends, and lets
-eight lines of anchors stand for 10^8 values. It reads 12:30 as 750, and takes minutes for many such digits.
+PyYAML keeps the last of two equal keys, follows an anchor that holds itself until the stack ends, lets eight lines of
+anchors stand for 10^8 values, and reads 12:30 as 750.
 """
 
 from __future__ import annotations

@@ -25,10 +25,7 @@ def age_seconds(text: str) -> float:
 
 
 def bounds_of(text: str) -> list[tuple[str, float, bool]]:
-    """Return the conditions of `>= 90 %, <= 5000`: `>=` or `<=`, the number, and whether it is per cent.
-
-    Raises ValueError.
-    """
+    """Return the conditions of `>= 90 %, <= 5000`: `>=` or `<=`, number, whether per cent. Raises ValueError."""
     found = []
     for part in re.split(r",(?=\s*[<>])", text):
         match = _BOUND.fullmatch(part.strip())

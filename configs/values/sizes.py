@@ -11,10 +11,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?(?:e\d+)?)\s*([kmgt]i?)?b?", re.IGNORECASE)
 
 
 def number_of_bytes(value: Any) -> Any:
-    """Return the bytes that a text such as `500MB`, `1.5 GiB` or `2e9` means; other values as they are.
-
-    Raises ValueError: the text is no size.
-    """
+    """Return the bytes that `500MB`, `1.5 GiB` or `2e9` mean; other values as they are. Raises ValueError: no size."""
     if not isinstance(value, str):
         return value
     found = _SIZE.fullmatch(value.strip())

@@ -1,7 +1,6 @@
 """Use a registered model, as a Prefect flow that a command or a schedule calls: predictions, vectors, its files.
 
-Load it by module: `flows.apply.flows.use_model`. A schedule that names `NAME@champion` takes whichever version is
-champion when it runs.
+Load it by module: `flows.apply.flows.use_model`. `NAME@champion` is whichever version is champion when it runs.
 """
 
 from __future__ import annotations

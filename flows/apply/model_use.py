@@ -1,7 +1,6 @@
 """Use a registered model: predictions, vectors, the model's files, from data that is found or prepared.
 
-`ModelUse` finds what its stages made before, and needs no Prefect for that; as a flow (`flows/apply/flows.py`) it has
-them run. So a command whose data is there writes its files in a moment.
+`ModelUse` finds what its stages made before, without Prefect; as a flow (`flows/apply/flows.py`) it has them run.
 """
 
 from __future__ import annotations

@@ -20,8 +20,7 @@ IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Of the backfill (
 def create(
     deployment: Annotated[str, typer.Argument(metavar="DEPLOYMENT", help="Name (`graphmill deployments`).")],
     more: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="KEY=VALUES", help="More of --grid: seed=0..4, model.name=gcn,gat."),
+        list[str] | None, typer.Argument(metavar="KEY=VALUES", help="More of --grid: seed=0..4, model.name=gcn,gat.")
     ] = None,
     first: Annotated[
         str | None, typer.Option("--from", metavar="DATE", help="First snapshot: 2021, 2021-06-30.")
@@ -70,7 +69,6 @@ def create(
     """
     from flows.backfill import actions, tables
     from flows.backfill.spec import Backfill, check_id, default_id, parse_grid
-    from flows.backfill.versions import over_versions
     from flows.terminal.console import print_result
 
     axes = [*(grid or ()), *(more or ())]
@@ -96,7 +94,7 @@ def create(
     )
     backfill.partitions()  # refuse what cannot be before a server is asked
     with home_server(home) as (place, client), waiting("planning the partitions"):
-        backfill = over_versions(client, backfill)
+        backfill = actions.over_versions(client, backfill)
         if dry_run:
             planned = actions.plan(client, place, backfill)
         else:

@@ -153,10 +153,6 @@ def _values(key: str, text: str) -> list[str]:
 
 
 def _moments(first: str, last: str, every: Every) -> list[tuple[str, str | None]]:
-    """Return (name, snapshot) of each calendar unit that has a part in the time from `first` to `last`.
-
-    As everywhere (`configs.moments`) a bare year, month, day or hour is the whole of it: `last` counts to its end.
-    """
     (begin, _), (_, end) = span("--from", first), span("--to", last)
     if end < begin:
         raise RecipeError(f"--from {first} is after --to {last}; --reverse runs the newest first")

@@ -108,10 +108,7 @@ def counts_text(status: BackfillStatus) -> str:
 
 
 def with_results(client: Any, home: Home, status: BackfillStatus) -> BackfillStatus:
-    """Fill in metrics and stages from the runs' records; metrics of a partition that was skipped from what it had.
-
-    A record stays what it was when a stage's code, and with it the keys of results, changes.
-    """
+    """Fill in metrics and stages from the runs' records; of a partition that was skipped from what it had."""
     deployment = deployment_of(client, status.backfill)
     given = {} if deployment is None else deployment.parameters
     place = Home.open(str(given.get("home") or home.root))

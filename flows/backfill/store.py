@@ -1,7 +1,4 @@
-"""Where a backfill lives: a variable, a work queue and tagged flow runs of the Prefect server. Nothing else.
-
-So whoever talks to the server can go on with it, from any machine, at any time.
-"""
+"""Where a backfill lives: a variable, a work queue and tagged flow runs of the Prefect server. Nothing else."""
 
 from __future__ import annotations
 
@@ -108,10 +105,7 @@ def read_queue(client: Any, pool: str, backfill: Backfill) -> Any | None:
 
 
 def create_run(client: Any, backfill: Backfill, deployment: Any, partition: Partition, place: int, at: Any) -> Any:
-    """Create a partition's flow run, once: the same key always gives the same run.
-
-    Runs start in the order of their scheduled times, which lie a millisecond apart.
-    """
+    """Create a partition's flow run, once: the same key always gives the same run, in the order of the partitions."""
     from prefect.states import Scheduled
 
     parameters: dict[str, Any] = {"overrides": [*deployment.parameters.get("overrides", ()), *partition.overrides]}

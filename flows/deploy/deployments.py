@@ -199,10 +199,7 @@ def server() -> Any:
 
 
 def find_deployment(client: Any, name: str, *, backfills: bool = False) -> Any:
-    """Return a deployment by its name. Raises RecipeError with the known names.
-
-    `backfills`: one of a recipe is asked for.
-    """
+    """Return a deployment (`backfills`: one of a recipe) by its name. Raises RecipeError with the known names."""
     known = {deployment.name: deployment for deployment in _all(client)}
     if name in known and backfills and "model" in known[name].parameters:
         raise RecipeError(f"{name} makes {_subject(known[name])}; a backfill is of a recipe's deployment")

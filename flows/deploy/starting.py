@@ -40,10 +40,7 @@ def start(name: str, texts: list[str]) -> Any:
 
 
 def run_parameters(deployment: Any, texts: list[str]) -> dict[str, Any]:
-    """Return what to start the run with: the deployment's parameters, and `texts` where its form has their places.
-
-    An option that the form does not offer, of a list of tables say, becomes an override. Raises RecipeError.
-    """
+    """Return what to start the run with; options that its form does not offer become overrides. Raises RecipeError."""
     offered = deployment.parameter_openapi_schema["properties"]
     names = [name for name in _FIELDS if name in offered and "const" not in offered[name]]
     sections = offered["options"]["properties"]

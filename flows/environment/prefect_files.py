@@ -1,9 +1,8 @@
 """Prefect takes no settings from files of the current folder.
 
-By itself it reads `prefect.toml`, `pyproject.toml` and `.env` of wherever a command runs, at its import and at every
-later look, and such a setting can name a file whose reading runs code (`logging.config_path`). No variable of the
-environment turns that off. So whoever imports `flows` gets Prefect's readers of these files without the reading; what
-the environment and the profile of Prefect's home say counts as ever.
+By itself it reads `prefect.toml`, `pyproject.toml` and `.env` there, and such a setting can name a file whose reading
+runs code (`logging.config_path`). No variable turns that off. So whoever imports `flows` gets Prefect's readers of
+these files without the reading; the environment and the profile of Prefect's home count as ever.
 """
 
 from __future__ import annotations

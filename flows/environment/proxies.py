@@ -1,7 +1,6 @@
-"""Servers of this machine are never asked for through a proxy.
+"""Servers of this machine are never asked for through a proxy of the environment, which reaches none of them.
 
-A proxy in the environment (`http_proxy`, `ALL_PROXY` ...) is for other machines: it reaches neither a run's own Prefect
-server nor those of `graphmill up`. Prefect's httpx, MLflow's requests and Python's urllib all read `NO_PROXY`.
+Prefect's httpx, MLflow's requests and Python's urllib all read `NO_PROXY`.
 """
 
 from __future__ import annotations
@@ -16,9 +15,8 @@ _SERVERS = ("PREFECT_API_URL", "MLFLOW_TRACKING_URI")
 def reach_directly(*hosts: str) -> dict[str, str]:
     """Return `NO_PROXY` as the environment has it, with the loopback and other hosts of this machine; none: no proxy.
 
-    The loopback has more addresses than 127.0.0.1: counted are those where the user's servers are. httpx fails at an
-    address of IPv6 in brackets or of a network, which no client of Python's heeds: these are left out. urllib takes `*`
-    only where nothing else is said.
+    httpx fails at an address of IPv6 in brackets or of a network, which no client of Python's heeds: these are left
+    out. urllib takes `*` only where nothing else is said.
     """
     values: dict[str, str] = {}
     if not any(os.environ.get(name) for name in os.environ if name.lower().endswith("_proxy")):

@@ -74,10 +74,7 @@ def _text(train: TrainBase, source: str) -> str:
 
 
 def rank_changes(train: TrainBase, overrides: Sequence[str]) -> list[str]:
-    """Return the change that says which of `train.hosts` this machine is, unless it is said. Raises RecipeError.
-
-    A recipe's file that says 0 says nothing: all machines read it, and `graphmill show` writes all options.
-    """
+    """Return the change that says which of `train.hosts` this machine is, unless that is said. Raises RecipeError."""
     if len(train.hosts) < 2 or train.machine_rank > 0 or "machine_rank" in _changed(overrides):
         return []
     return [f"train.machine_rank={own_rank(train.hosts)}"]

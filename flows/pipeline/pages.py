@@ -47,10 +47,7 @@ def _without_traceback(line: logging.LogRecord) -> bool:
 
 
 def leave_artifact(make_text: Callable[[], str], key: str, description: str) -> None:
-    """Show a Markdown text on the run's page; one that cannot be made or sent fails no run.
-
-    A run leaves one only, since Prefect's page shows several in no order.
-    """
+    """Show a Markdown text on the run's page, the only one; one that cannot be made or sent fails no run."""
     import prefect.artifacts
 
     artifacts: Any = prefect.artifacts  # `_sync` is not in its annotations

@@ -1,21 +1,30 @@
-"""How a flow run's record begins and ends, also where its process was killed."""
+"""How a flow run's record begins and ends, also where its process was killed, or where it finds everything."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from configs.errors import GraphmillError
+from configs.schema import Recipe
+from configs.values.expectations import ExpectConfig
+from flows.notifications.events import failure_before
 from flows.pipeline.tracking import end_killed_tracking, settle_champion
-from flows.records.run_record import KILLED, RunRecord, all_runs, begun_record, mark_killed
-from tasks.calls import load_stage
+from flows.pipeline.watched_data import DataWatch
+from flows.records.run_record import KILLED, RunRecord, all_runs, begun_record, is_killed, mark_killed, recorded
+from flows.terminal.selection import Selection
+from tasks.calls import ParentGoneError, StageRecord, find_stage, load_stage
 from tasks.processes import ending
+from tasks.stage import StageOutcome
 from tasks.storage.artifacts import ArtifactStore, file_lock, try_lock
 from tasks.storage.file_names import file_name
 from tasks.storage.home import Home
+from tasks.storage.home_files.source_digests import SourceDigests
 
 _USE = "use-"
 """What the locks of uses of models begin with."""
@@ -57,9 +66,8 @@ def manifest_of(home: Home, record: RunRecord, stage: str) -> Any:
 def reported_metrics(report: dict[str, Any], test: dict[str, float]) -> dict[str, float]:
     """Return the metrics of the test split that an evaluation's report has beside those in `test`.
 
-    Of vectors of nodes these are F1 by the share of labels that were known, `f1_micro@0.5`: what is known and what is
-    measured is drawn anew for each share, from all splits. Of triples they are the metrics of those whose entities
-    training saw, `mrr@seen`, which is what GraphVite measures.
+    Of vectors of nodes F1 by the share of known labels, `f1_micro@0.5`, over all splits; of triples, those of whose
+    entities training saw, `mrr@seen`, which is what GraphVite measures.
     """
     shares = report.get("vectors", {}).get("label_shares", {}).get("shares", [])
     metrics = {f"f1_{average}@{one['share']:g}": one[average] for one in shares for average in ("micro", "macro")}
@@ -71,10 +79,7 @@ def reported_metrics(report: dict[str, Any], test: dict[str, float]) -> dict[str
 
 
 def mark_killed_runs(home: Home, besides: str = "") -> list[RunRecord]:
-    """Tell Prefect (and the records) of runs whose process was killed: they could not do it themselves.
-
-    The run `besides` is this one; a retried run finds its own record of the first attempt. Returns the dead.
-    """
+    """Tell Prefect and the records of runs whose process was killed, all but this one (`besides`); returns the dead."""
     here, dead = socket.gethostname(), []
     for record in all_runs(home):
         if record.status != "running" or record.id == besides or record.host != here:
@@ -125,3 +130,48 @@ def _set_crashed(run_id: str, message: str) -> None:
         run = client.read_flow_run(uuid.UUID(run_id))
         if run.state is not None and run.state.is_running():
             client.set_flow_run_state(run.id, Crashed(message=message), force=True)
+
+
+Progress = Callable[[str, float, float, str, str], None]
+
+
+def find_all_stages(
+    home: Home, recipe: Recipe, selection: Selection, progress: Progress
+) -> list[StageOutcome[Any]] | None:
+    """Return the artifact of each stage in order, as the flow would find it; None where one is to be made."""
+    keys: dict[str, str] = {}
+    outcomes = []
+    try:
+        for name in selection.all:
+            stage = load_stage(name)
+            stage.key_content(recipe, SourceDigests(home, partial(progress, name)))
+            outcome = find_stage(name, recipe, {parent: keys[parent] for parent in stage.parents}, home)
+            if outcome is None:
+                return None
+            keys[name] = outcome.manifest.key
+            outcomes.append(outcome)
+    except (GraphmillError, ParentGoneError):
+        return None  # the flow says it, or mends it
+    return outcomes
+
+
+def is_expected(home: Home, recipe: Recipe, outcomes: list[StageOutcome[Any]], say: Callable[[str], None]) -> bool:
+    """Whether the data that was found, however long ago it came, is what the recipe expects; `say` hears its age."""
+    if recipe.expect == ExpectConfig():  # the run that made these has said what it saw
+        return True
+    keys = {outcome.manifest.stage: outcome.manifest.key for outcome in outcomes}
+    try:
+        DataWatch(home, recipe).look("ingest", keys, say, say)
+    except GraphmillError:
+        return False
+    return True
+
+
+def record_cached_run(home: Home, record: RunRecord, outcomes: list[StageOutcome[Any]]) -> bool:
+    """Write down in the home a run that found all of its stages; False: there is more to do, which the flow has to."""
+    if any(is_killed(home, one) for one in all_runs(home)) or failure_before(home, record):
+        return False
+    with recorded(home, record):
+        record.stages = {outcome.manifest.stage: StageRecord.of(outcome) for outcome in outcomes}
+        conclude(home, record)
+    return True

@@ -1,8 +1,4 @@
-"""Preprocess's shards in a pool of processes.
-
-A pool costs seconds before its first result (a worker imports what the shards need), so the first shards are done here
-and the pool starts only where the rest is worth more than that.
-"""
+"""Preprocess's shards in a pool of processes, which starts only where the rest is worth its seconds."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def end_tracking(listener: RunListener, home: Home, status: RunStatus) -> None:
     if listener.tracker is not None:
         close_tracking(listener, status)
     elif listener.tracked_run:
-        from tasks.publish.tracking.run_states import set_state
+        from tasks.publish.tracking.mlflow_store import set_state
 
         with contextlib.suppress(Exception):  # the error that is under way matters more, or the run is done
             set_state(home, listener.tracked_run, status)
@@ -74,17 +74,14 @@ def end_killed_tracking(home: Home, record: RunRecord) -> None:
     """End the MLflow run of a dead flow run; only one that came to its training has one."""
     if not {"partition", "train"} & set(record.stages):
         return
-    from tasks.publish.tracking.run_states import bury as bury_tracked
+    from tasks.publish.tracking.mlflow_store import bury as bury_tracked
 
     with contextlib.suppress(Exception):  # a store that is away: the next look at the run says what it is
         bury_tracked(home, str(record.config["tracking"]["experiment"]), record.id)
 
 
 def log_cached_publication(home: Home, recipe: Recipe, record: RunRecord) -> None:
-    """Log a deployment's run that found its publication as an MLflow run of its own: each night is one.
-
-    A command that is typed again asks for what there is, and has that run.
-    """
+    """Log a deployment's run that found its publication as an MLflow run of its own: each night is one."""
     if not record.deployment or "publish" not in record.stages or record.has_run("publish"):
         return
     from tasks.publish.run_log import log_found

@@ -165,10 +165,7 @@ def _checked_recipe(recipe: str | dict[str, Any], record: RunRecord, selection: 
 
 
 def _as_begun(recipe: Recipe, begun: dict[str, Any]) -> Recipe:
-    """Return the recipe with the versions of models that an earlier start of this run took: its training goes on.
-
-    `begun` is the recipe of that start, if there was one.
-    """
+    """Return the recipe with the versions of models that an earlier start of this run took, if there was one."""
     return with_recorded_versions(recipe, build_recipe(dict(begun))) if begun else recipe
 
 

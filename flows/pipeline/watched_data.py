@@ -25,14 +25,7 @@ class DataWatch:
     def __init__(
         self, home: Home, recipe: Recipe, model: Reference | None = None, *, has_champion: bool = True
     ) -> None:
-        """Look at nothing yet.
-
-        Args:
-            home: of artifacts.
-            recipe: of the data.
-            model: what data is compared with; None: the champion of the recipe's.
-            has_champion: False of a run beside it, a backfill's: what was is not held against what is.
-        """
+        """Data is compared with `model`, None: the recipe's champion; a backfill's run has none to be held against."""
         self.home, self.recipe, self._model, self._has_champion = home, recipe, model, has_champion
 
     @cached_property

@@ -24,20 +24,13 @@ OVERRIDE_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*=.*$"
 
 
 def requested_overrides(
-    overrides: list[str] | None,
-    options: dict[str, Any] | None,
-    snapshot: str | None,
-    scheduled_at: datetime.datetime,
+    overrides: list[str] | None, options: dict[str, Any] | None, snapshot: str | None, scheduled_at: datetime.datetime
 ) -> list[str]:
     """Return all that a run changes in its recipe, as `dotted.key=value` texts; later ones win.
 
-    Args:
-        overrides: texts as on the command line; a deployment's own stand here, and give way to the form's options.
-        options: the form's sections, `{"train": {"epochs": 5}}`; None stays as the recipe has it (`overrides` can say
-            `train.patience=null`).
-        snapshot: moment as of which the graph is taken, or `scheduled`: that of the run's scheduled start, so that a
-            run which starts late, or again, reads the same graph.
-        scheduled_at: when the run was to start.
+    `overrides` are as on the command line (a deployment's own give way to the form's `options`, of which None stays as
+    the recipe has it); a `snapshot` of `scheduled` is the moment `scheduled_at`, so that a late run reads the same
+    graph.
     """
     texts = list(overrides or ())
     texts += [f"{key}={json.dumps(value)}" for key, value in _leaves(options or {}, "")]

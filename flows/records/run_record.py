@@ -271,11 +271,7 @@ def note_unbegun(home: Home, record: RunRecord) -> bool:
 
 
 def mark_killed(home: Home, record: RunRecord) -> RunRecord | None:
-    """Write into the record that the run's process was killed; None where it lives, or has ended by itself.
-
-    Under the run's lock, so that nobody else writes the record: the run may have ended, or begun anew, since it was
-    read.
-    """
+    """Write into the record, under the run's lock, that its process was killed; None where it lives or has ended."""
     with try_lock(lock_path(home, record.id)) as held:
         now = read_record(home, record.id) if held else None
         if now is None or now.status != "running":

@@ -65,7 +65,7 @@ class UseOptions(BaseModel):
         """Return what is to be written by a run that was to start at a moment. Raises RecipeError."""
         if self.split not in (None, "none"):
             raise RecipeError(
-                f"--split {self.split}: the only choice is none: all rows are scored, and none is assigned to a split"
+                f"--split {self.split}: the only choice is none, by which all rows are scored and belong to no split"
             )
         files = {"nodes": self.nodes, "pairs": self.pairs, "graphs": self.graphs, "queries": self.queries}
         local = moment.astimezone(ZoneInfo(self.timezone) if self.timezone else None)

@@ -1,7 +1,6 @@
-"""Which servers a command talks to, and the pages of a run there.
+"""Which servers a command talks to, and the pages of a run there: the environment's, else `graphmill up`'s.
 
-Servers are those of the environment, else those that `graphmill up` runs in this home. A run's own temporary server has
-no pages, and is gone when the command ends: nothing links to it.
+A run's own temporary server has no pages, and is gone when the command ends: nothing links to it.
 """
 
 from __future__ import annotations
@@ -56,10 +55,7 @@ def mlflow_page(run_url: str) -> str:
 
 
 def check_answers(url: str) -> None:
-    """Raise StageError unless a lasting server answers (one that wants a password does, too).
-
-    One that `graphmill up` is about to start is waited for.
-    """
+    """Raise StageError unless a lasting server answers; one that `graphmill up` is about to start is waited for."""
     home = _connected.get(url)
     trouble = _trouble(url)
     if trouble and home is not None:
@@ -82,10 +78,7 @@ def check_answers(url: str) -> None:
 
 
 def check_tracking_store() -> None:
-    """Raise StageError where no server of runs answers, before hours of training end at it.
-
-    One of `graphmill up` is looked after, and not asked.
-    """
+    """Raise StageError where no server of runs answers, before hours of training; `graphmill up`'s is not asked."""
     store = os.environ.get("MLFLOW_TRACKING_URI", "")
     if not store.lower().startswith("http") or os.environ.get("PREFECT_API_URL") in _connected:
         return

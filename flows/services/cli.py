@@ -16,8 +16,7 @@ MOST_LINES = 10_000_000
 @app.command()
 def up(
     host: Annotated[
-        str | None,
-        typer.Option("--host", help="Interface to listen on; anything but loopback demands credentials."),
+        str | None, typer.Option("--host", help="Interface to listen on; anything but loopback demands credentials.")
     ] = None,
     public_name: Annotated[
         list[str] | None,

@@ -77,7 +77,7 @@ def main(arguments: list[str]) -> int:
 
 def server_settings(environment: Mapping[str, str], *, mlflow: bool = False) -> ServiceSettings:
     """Return the settings of a server, and prepare its database. Raises RecipeError for what is missing or unfit."""
-    from flows.services.postgres import check_database
+    from flows.services.settings import check_database
 
     settings = read_settings(environment).model_copy(
         update={

@@ -1,7 +1,4 @@
-"""The environment of Prefect and MLflow, set before either is imported.
-
-Both read their settings from the environment when they are imported. What the user has set stays.
-"""
+"""The environment of Prefect and MLflow, which read it when they are imported. What the user has set stays."""
 
 from __future__ import annotations
 
@@ -16,10 +13,7 @@ from tasks.storage.home import Home
 
 
 def prepare_environment(home: Home, *, verbose: bool = False) -> None:
-    """Point Prefect at this home, switch analytics off and keep its console quiet (its API still gets all logs).
-
-    Where `graphmill up` keeps servers running, the process talks to those.
-    """
+    """Point Prefect at this home (or its lasting servers), with analytics off and a quiet console."""
     connect(home)
     for name, value in {
         **QUIET,

@@ -16,10 +16,7 @@ _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def answers(url: str, timeout_seconds: float = 5.0, *, by_proxy: bool = False) -> str:
-    """Return an empty string where the address answers (a demand for credentials is an answer), else what is wrong.
-
-    `by_proxy`: through the proxy that the environment names, for servers that are not this machine's.
-    """
+    """Return "" where the address (`by_proxy`: through one) answers or demands credentials, else what is wrong."""
     try:
         opener = urllib.request.build_opener() if by_proxy else _opener
         with opener.open(url, timeout=timeout_seconds) as response:

@@ -69,7 +69,9 @@ def bring_up(home: Home, named: dict[str, Any], *, foreground: bool) -> None:
             show_status(home, as_json=False)
             return
         end_leftovers(home)
-        with file_lock(_ports_lock()):
+        # Of this user's `up` on all homes, and in no folder where others write: they could hold it for ever.
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        with file_lock(cache / "graphmill" / "ports.lock"):
             settings = _resolved_settings(kept or ServiceSettings(), options)
             write_settings(home, settings)
             with waiting("making the databases"):
@@ -88,16 +90,7 @@ def bring_up(home: Home, named: dict[str, Any], *, foreground: bool) -> None:
         out().print(f"user      {USER}\npassword  {settings.password}   (shown once; kept in {settings_path(home)})")
 
 
-def _ports_lock() -> Path:
-    """Lock of this user's `up` on all homes: a port that one has chosen is free until its server listens.
-
-    Not in a folder where others write: who makes the file first could hold it for ever.
-    """
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "graphmill" / "ports.lock"
-
-
 def _resolved_settings(kept: ServiceSettings, options: dict[str, Any]) -> ServiceSettings:
-    """Return the settings as they were, with what was named now, and ports that are free. Raises RecipeError."""
     ports = {name: options.get(f"{name}_port") for name in ("prefect", "mlflow")}
     named = {name for name in kept.named_ports if ports[name] != 0} | {name for name, port in ports.items() if port}
     return resolve(kept.model_copy(update={**options, "named_ports": tuple(sorted(named))}))
@@ -112,7 +105,7 @@ def _prepare_stores(home: Home, settings: ServiceSettings) -> None:
         prepare_database(home)
         prepare_store(home)
     else:
-        from flows.services.postgres import check_database
+        from flows.services.settings import check_database
 
         check_database(settings)
 
@@ -140,10 +133,7 @@ def _trouble(home: Home, service: str, what: str) -> str:
 
 
 def bring_down(home: Home) -> None:
-    """End the supervisor, which ends the services; also what a killed supervisor left.
-
-    Raises StageError where it neither ends nor says who it is.
-    """
+    """End the supervisor and what a killed one left. Raises StageError: it neither ends nor says who it is."""
     was_up = is_up(home)
     if was_up:
         _end_supervisor(home)
@@ -153,11 +143,7 @@ def bring_down(home: Home) -> None:
 
 
 def _end_supervisor(home: Home) -> None:
-    """Send SIGTERM to the supervisor and wait; in the end SIGKILL.
-
-    One that has just begun holds the lock before it has written who it is: the state is then that of another one, and
-    its process id may by now be anybody's.
-    """
+    """Send SIGTERM to the supervisor, as soon as it has written who it is, and wait; in the end SIGKILL."""
     signalled = 0
     deadline = time.monotonic() + _DOWN_SECONDS
     while is_up(home) and time.monotonic() < deadline:

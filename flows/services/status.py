@@ -6,11 +6,10 @@ import datetime
 import json
 import os
 import subprocess
-from typing import Any
 
 from configs.errors import RecipeError
 from configs.matching import did_you_mean
-from flows.services.settings import SERVICES, ServiceSettings, log_path, read_settings
+from flows.services.settings import SERVICES, log_path, read_settings
 from flows.services.state import is_same, is_up, read_state
 from flows.terminal.console import format_seconds, out, print_facts, table
 from tasks.storage.home import Home
@@ -21,7 +20,12 @@ def show_status(home: Home, *, as_json: bool) -> bool:
     settings, state, up = read_settings(home), read_state(home), is_up(home)
     healthy = up and state.healthy
     if as_json:
-        print(json.dumps(_status_json(home, settings, up)))
+        addresses = {name: getattr(settings, name, None) for name in ("prefect_url", "mlflow_url", "pool")}
+        services = {
+            name: {**service.model_dump(exclude={"name", "born"}), "log": str(log_path(home, name))}
+            for name, service in state.services.items()
+        }
+        print(json.dumps({"up": up, "healthy": healthy, **addresses, "services": services}))
         return healthy
     if settings is None or not (up or any(is_same(service) for service in state.services.values())):
         out().print("graphmill is not up; start it with: graphmill up")
@@ -44,19 +48,6 @@ def show_status(home: Home, *, as_json: bool) -> bool:
         database = f"{scheme}://{rest.rpartition('@')[2]}"
     print_facts(out(), [("database", database), ("logs", str(log_path(home, "worker").parent))])
     return healthy
-
-
-def _status_json(home: Home, settings: ServiceSettings | None, up: bool) -> dict[str, Any]:
-    state = read_state(home)
-    return {
-        "up": up,
-        "healthy": up and state.healthy,
-        **{name: getattr(settings, name, None) for name in ("prefect_url", "mlflow_url", "pool")},
-        "services": {
-            name: {**service.model_dump(exclude={"name", "born"}), "log": str(log_path(home, name))}
-            for name, service in state.services.items()
-        },
-    }
 
 
 def show_log(home: Home, service: str, lines: int, *, follow: bool) -> None:

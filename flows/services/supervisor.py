@@ -169,10 +169,7 @@ class Supervisor:
 
 
 def keep_running(services: list[Service]) -> int:
-    """Run services in the foreground until the first one ends, or until SIGTERM or SIGINT; return its exit code.
-
-    The others are started again when they end. A container with a worker and its recovery runs this.
-    """
+    """Run services in the foreground until the first ends, or until SIGTERM or SIGINT; the others start again."""
     received: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: received.append(number))
@@ -188,10 +185,7 @@ def keep_running(services: list[Service]) -> int:
 
 
 def rotate_logs(home: Home, names: list[str]) -> None:
-    """Set a log that has grown too long aside as `.log.1`.
-
-    Copied, then cut: who writes it has it open, appends, and so goes on at its new end. A full disk ends no service.
-    """
+    """Copy a log that has grown too long to `.log.1` and cut it: who writes it goes on. A full disk ends no service."""
     for name in names:
         path = log_path(home, name)
         with contextlib.suppress(OSError):
@@ -202,11 +196,7 @@ def rotate_logs(home: Home, names: list[str]) -> None:
 
 @contextlib.contextmanager
 def temporary_files(home: Home) -> Iterator[None]:
-    """Have the services put temporary files into a folder of their own, which is empty now and removed in the end.
-
-    A worker of Prefect that is killed leaves a folder for each of its runs. Runs have their own place for what they
-    need: see `tasks/storage/home_files/temporary.py`.
-    """
+    """Have the services put temporary files into a folder of their own, which is empty now and removed in the end."""
     place = folder(home) / "tmp"
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(mode=0o700)

@@ -48,10 +48,7 @@ global_options = GlobalOptions()
 
 
 def open_home(home: Path | None, trust_code: list[str] | None = None) -> Home:
-    """Open the home that the command or the options before it name, and let code of the given digests run in it.
-
-    `trust_code` is None for a command that has no such option. Raises RecipeError where the home cannot be used.
-    """
+    """Open the home that the command names, and let code of the digests `trust_code` run in it. Raises RecipeError."""
     from configs.trust import allow
     from flows.terminal.room import check_address_space
     from tasks.storage.home import Home

@@ -1,13 +1,9 @@
 """Who may talk to a server: only under its own names, only its own pages, and only who has its password, if it has one.
 
-Prefect by itself answers under every Host and lets foreign pages send what browsers call simple requests; MLflow takes
-any page of this machine for its own; both show pages to people who have not said who they are. A page that a user has
-open could so talk to a server on loopback (DNS rebinding, forms). One doorkeeper stands before both, and before the
-server of a single run.
-
-`GRAPHMILL_ALLOWED_HOSTS` and `GRAPHMILL_ALLOWED_ORIGINS` hold what it lets pass, with commas between. Where
-`GRAPHMILL_SAME_USER` is set, only processes of the server's own user, and root's, are let in: on loopback there is no
-password, and who may talk to the servers runs programs by the worker.
+Prefect by itself answers under every Host, MLflow takes any page of this machine for its own, and both show pages to
+anybody: a page that a user has open could talk to a server on loopback (DNS rebinding, forms).
+`GRAPHMILL_ALLOWED_HOSTS` and `GRAPHMILL_ALLOWED_ORIGINS` hold what passes, with commas between. Where
+`GRAPHMILL_SAME_USER` is set, only processes of the server's own user, and root's, are let in.
 """
 
 from __future__ import annotations

@@ -23,10 +23,7 @@ def named_elsewhere() -> str:
 
 
 class PrefectDatabase:
-    """A home's database. A mark beside it says that the installed version of Prefect has made, or migrated, its tables.
-
-    A server that is killed while it makes them leaves a wreck without a mark.
-    """
+    """A home's database; a mark beside it says that its tables are whole, and of the installed version of Prefect."""
 
     def __init__(self, home: Home) -> None:
         """Nothing is read yet."""

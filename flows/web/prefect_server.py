@@ -22,10 +22,9 @@ _writing: ContextVar[bool] = ContextVar("graphmill_writing", default=False)
 def write_lock_first() -> None:
     """Let every transaction on SQLite take the write lock when it begins.
 
-    Prefect begins most of them as readers that become writers later. When another one has written in between, SQLite
-    can but refuse ("database is locked"), at once, whatever the time-out says; one that begins as a writer waits.
-    Inside of such a transaction Prefect opens other sessions, some with a transaction and some without: as writers they
-    would wait for themselves, and so they begin as Prefect has it.
+    Prefect begins most of them as readers that become writers later, which SQLite refuses at once where another one has
+    written in between. Sessions that Prefect opens inside of one would wait for themselves: they begin as Prefect has
+    it.
     """
     from prefect.server.database import configurations
 

@@ -1,11 +1,8 @@
 """A Prefect server for the length of one run, where the user has none of their own.
 
-Prefect can start such a server by itself, but after `kill -9` that one stays behind for ever, anyone on the machine may
-talk to it, and it starts only when the flow does. This one dies with its parent, wants a password, and starts while
-the libraries are still being imported (about 4 s, on 2 cores).
-
-It is only a record of the run: where it is killed it starts again, over the same database, with the same password and
-on the same socket. The run's process keeps that open, so that requests wait in its queue meanwhile.
+Unlike Prefect's own it dies with its parent, wants a password, and starts while the libraries are still being
+imported. Where it is killed it starts again, over the same database, with the same password and on the same socket,
+which the run's process keeps open: requests wait in its queue meanwhile.
 
 `python -m flows.web.temporary_server FD PARENT` is the server itself; `EmbeddedServer` is the side that starts it.
 """
@@ -125,10 +122,7 @@ class EmbeddedServer:
         ending.spare(self._process.pid)
 
     def _keep_alive(self) -> None:
-        """Start the server again whenever it ends, until it is stopped or there is no hope.
-
-        The kernel ends a server when the thread that started it ends: this one lives as long as the server is wanted.
-        """
+        """Start the server again, from this thread, with which it would end, until it is stopped or hopeless."""
         while True:
             assert self._process is not None
             code = self._process.wait()

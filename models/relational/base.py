@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
+from configs.errors import RecipeError
 from models.base import GraphModel
 from models.layers.layer import Activation, make_norm, normalise
 from models.layers.output_heads import NodeHead
@@ -109,7 +110,9 @@ class RelationalModel(GraphModel):
 
     def make_typed_conv(self, hop: LayerPlan) -> TypedConv:
         """Return one convolution, from hidden_dim to hidden_dim columns."""
-        raise TypeError(f"{type(self).__name__} must define make_typed_conv(hop)")
+        raise RecipeError(
+            f"model.name={self.config.name}: its class {type(self).__name__} has to define make_typed_conv(hop)"
+        )
 
     # ----
 

@@ -54,10 +54,7 @@ def read_ids(path: Path, columns: Mapping[str, bool]) -> list[pa.Array]:
 
 
 def _check_name_line(path: Path, names: list[str], columns: tuple[str, ...], batch: TableBatch) -> None:
-    """Refuse a first line that looks like ids, since it is read as names and the first id would be lost; else warn.
-
-    Raises DataError: the line has the form of the next one, digits included.
-    """
+    """Warn of a first line read as names; raises DataError where it has the form of the next line, digits included."""
     line, header = ",".join(names), ",".join(columns)
     for name in names if batch.data.num_rows else ():
         if "0" in _pattern(name) == _pattern(str(batch.column(name)[0])):

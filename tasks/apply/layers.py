@@ -126,11 +126,7 @@ def keeping(
 
 
 def _load(store: ArtifactStore, key: str, *, deep: bool = False) -> LayersManifest | None:
-    """Return what was kept, None where nothing was or it is damaged; what is taken over is read whole first (`deep`).
-
-    The rows that are computed both ways are a few: they tell of a model whose rows are not their own, and would not
-    find the one page that a disk lost.
-    """
+    """Return what was kept, with `deep` read whole first; None where nothing was or it is damaged."""
     try:
         return store.load(LAYERS, key, LayersManifest, deep=deep)
     except IntegrityError:

@@ -15,12 +15,11 @@ import numpy as np
 
 from configs.errors import DataError, IntegrityError, OtherGraphError, UserError
 from configs.metric_names import EVEN_METRICS, metric_of
-from tasks.apply.model.fit import check_facts, refuse_node_embeddings
-from tasks.apply.model.needs import label_order
+from tasks.apply.model.files import load_published, write_control
+from tasks.apply.model.needs import check_facts, label_order, refuse_node_embeddings
 from tasks.apply.model.row_ids import find_rows
 from tasks.controls.suite import fitted_controls
-from tasks.evaluate.intervals import draw
-from tasks.evaluate.measuring import Measuring
+from tasks.evaluate.intervals import Measuring, draw
 from tasks.evaluators.prediction import Prediction
 from tasks.inference.opened import Opened, ScoringJob, open_model
 from tasks.kinds.base import MEASURED, TaskRows
@@ -135,7 +134,11 @@ class ModelsMeasured:
         those behind the first with an `interval` (`Draws.interval`), or `why_not` and `other_graph`; `controls`.
         """
         if self.job.publish:
-            self._write_control(self.job.models[0].model, self.job.publish)
+            # Fitted as evaluation did, and written in the place of the model.
+            with fitted_controls(self.kind, self.first, self.job.work) as control:
+                state, trees = control.state(self.job.publish, self.job.metric)
+            facts = replace(graph_facts(self.manifest), out_dim=self.first.model.facts.out_dim)
+            write_control(self.job.models[0].model, self.job.publish, facts, state, trees)
             self.first = self._open(self.job.models[0])
         value, left_out = self._first()
         outcomes: list[dict[str, Any]] = [{"value": value}]
@@ -162,15 +165,6 @@ class ModelsMeasured:
             "controls": controls,
         }
 
-    def _write_control(self, folder: Path, name: str) -> None:
-        """Fit a control as evaluation did, and write it in the place of the model."""
-        from tasks.apply.model.files import write_control
-
-        with fitted_controls(self.kind, self.first, self.job.work) as controls:
-            state, trees = controls.state(name, self.job.metric)
-        facts = replace(graph_facts(self.first.store.manifest), out_dim=self.first.model.facts.out_dim)
-        write_control(folder, name, facts, state, trees)
-
     def _first(self) -> tuple[float, bool]:
         """Measure the first model without the rows left out, or on all rows where the metric is not defined so."""
         if self.job.left_out is not None:
@@ -183,8 +177,6 @@ class ModelsMeasured:
         return self._value(self.first, self.job.models[0]), False
 
     def _open(self, model: Measured) -> Opened:
-        from tasks.apply.model.files import load_published
-
         opened = open_model(self.job, model.graph, lambda: load_published(model.model))
         check_facts(opened.model, opened.store.manifest)
         if not model.own_graph:

@@ -21,7 +21,7 @@ from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.ids import IdMap
 from tasks.storage.manifests import NEIGHBORS
-from tasks.train.layout.first_points import place_among_neighbors
+from tasks.train.layout.engine import place_among_neighbors
 
 PLACED = "placed"
 """Column that tells points of the layout from those that are new."""

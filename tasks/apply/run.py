@@ -6,7 +6,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from configs.errors import RecipeError
 from configs.layout_options import LayoutOptions
+from configs.matching import did_you_mean, listed
 from configs.schema import Recipe
 from configs.source_files import is_file, is_folder, user_path
 from tasks.apply.completion.asked import CompletionRequest
@@ -21,16 +22,18 @@ from tasks.apply.job import MappedData, ServeJob
 from tasks.apply.layers import keeping
 from tasks.apply.model.needs import label_columns, label_order
 from tasks.apply.model.published import Published
-from tasks.apply.threshold import split_threshold, threshold_of
 from tasks.apply.vector_files.formats import COMPLETION_ENDINGS, ENDINGS, HAS_IDS_BESIDE, ids_path, refuse_other_ids
+from tasks.calls import load_stage, mark_used
+from tasks.kinds.judged import Threshold
 from tasks.kinds.of import kind_named
 from tasks.processes.memory import PeakMemory
-from tasks.stage import Listener, Parent, StageContext
+from tasks.stage import InnerListener, Listener, Parent, StageContext, run_stage, stage_key
 from tasks.storage.artifacts import FULL_DISK, file_lock, output_errors
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.file_names import beside, file_name
 from tasks.storage.home import Home
 from tasks.storage.home_files.caching import PickleCache
+from tasks.storage.manifests import TaskManifest
 from tasks.supervise import run_job
 
 OutputKind = Literal["predictions", "embeddings", "relations", "layout", "model"]
@@ -60,7 +63,7 @@ class OutputRequest:
     layout: LayoutOptions = field(default_factory=LayoutOptions)
     """How vectors are laid out."""
     threshold: str | None = None
-    """From which probability a class is predicted (`tasks.apply.threshold`); None: the likeliest is."""
+    """From which probability a class is predicted (`tasks.apply.run`); None: the likeliest is."""
     names_splits: bool = True
     """Whether predictions say of each row which split it is in."""
 
@@ -209,7 +212,13 @@ def write_outputs(
             kept.finish(fields.pop("kept"), context.warn)
             fields["kept"] = kept.written
         files = fields.pop("files")
-        ids = None if request.output is None else _put(work, files, Path(request.output), job.format)
+        ids = None
+        if request.output is not None:
+            output = Path(request.output)
+            refuse_other_ids(work, output)
+            for file in reversed(files):  # the ids first: a matrix that is there has its ids
+                (work / file).replace(ids_path(output) if file.endswith(".ids.parquet") else output)
+            ids = str(ids_path(output)) if job.format in HAS_IDS_BESIDE else None
     return {"output": request.output, "ids": ids, **fields, "peak_bytes": memory.peak_bytes}
 
 
@@ -232,10 +241,68 @@ def _work_folder(home: Home, output: str | None) -> Iterator[Path]:
             shutil.rmtree(work, ignore_errors=True)
 
 
-def _put(work: Path, files: list[str], output: Path, format: str) -> str | None:
-    """Put files in their place; returns where ids stand that are beside the output."""
-    refuse_other_ids(work, output)
-    # The ids first: a matrix that is there has its ids.
-    for file in reversed(files):
-        (work / file).replace(ids_path(output) if file.endswith(".ids.parquet") else output)
-    return str(ids_path(output)) if format in HAS_IDS_BESIDE else None
+_FORMS = "a probability between 0 and 1, such as 0.3, or of one of several classes fraud=0.3"
+
+
+def split_threshold(text: str) -> tuple[str | None, float]:
+    """Return the class that is named (`fraud=0.3`), if any, and the probability (`0.3`). Raises RecipeError."""
+    name, _, number = text.rpartition("=")
+    try:
+        probability = float(number)
+    except ValueError:
+        probability = float("nan")
+    if not 0 < probability < 1:
+        raise RecipeError(f"--threshold {text}: give {_FORMS}")
+    return name.strip() or None, probability
+
+
+def threshold_of(text: str, manifest: TaskManifest, names: Sequence[str] | None) -> Threshold:
+    """Return the threshold of a model's classes, which may have names.
+
+    Raises RecipeError: the model decides between no classes, or the class is not known.
+    """
+    name, probability = split_threshold(text)
+    kind = manifest.label_type
+    if not kind.has_classes:
+        what = "several tasks" if manifest.heads else f"a {manifest.task_type}"
+        raise RecipeError(f"--threshold is for classes, and {manifest.dataset} is {what}; leave it out")
+    words = list(names or map(str, range(manifest.num_classes))) if kind.one_of_many else ["0", "1"]
+    if name is None and kind.one_of_many:
+        raise RecipeError(
+            f"--threshold {text}: say of which class: {words[0]}={probability:g}; there are {listed(words)}"
+        )
+    if name is not None and name not in words:
+        raise RecipeError(
+            f"--threshold {text}: no class {name!r}{did_you_mean(name, words)}; there are {listed(words)}"
+        )
+    code = 1 if name is None else words.index(name)
+    if not kind.one_of_many and code == 0:
+        raise RecipeError(f"--threshold {text}: give that of class 1, of which predictions have the probability")
+    return Threshold(code, probability)
+
+
+_STAGES = ("preprocess", "components", "partition")
+
+
+def prepare_for(published: Published, recipe: Recipe, ingest: Parent, context: StageContext) -> Parent:
+    """Return a partition's artifact of ingested data as the model reads it; what is there is found.
+
+    The model's `preprocess` and `partition` sections and fitted transforms are taken, and of `recipe` the moment and
+    which components stay. Raises UserError: the model cannot read such data; StageError: the disk is full, say; that
+    says nothing about the model.
+    """
+    trained = published.recipe
+    spread = {name: getattr(recipe.preprocess, name) for name in recipe.preprocess.runtime_fields}
+    preprocess = trained.preprocess.model_copy(update=spread)
+    as_trained = recipe.model_copy(update={"preprocess": preprocess, "partition": trained.partition})
+    parents = {"ingest": ingest}
+    key = stage_key(load_stage("preprocess"), as_trained, parents, context.home)
+    fitted = published.recipe_for(as_trained, key, DatasetStore(ingest.folder, ingest.manifest))
+    listener = InnerListener(context.listener, context.stage, f"data for {published.name}")
+    for name in _STAGES:
+        outcome = run_stage(
+            load_stage(name), fitted, parents, context.home, listener=listener, map_shards=context.map_shards
+        )
+        mark_used(outcome.folder)
+        parents[name] = outcome.parent
+    return parents["partition"]

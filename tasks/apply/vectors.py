@@ -15,7 +15,7 @@ import numpy as np
 
 from configs.errors import RecipeError
 from configs.schema import Recipe
-from tasks.apply.model.fit import check_facts
+from tasks.apply.model.needs import check_facts
 from tasks.apply.model.published import Published
 from tasks.apply.vector_files.writers import ParquetVectors
 from tasks.arrays import Array, blocks, row_blocks

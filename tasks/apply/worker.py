@@ -17,14 +17,19 @@ import pyarrow.compute as pc
 
 from configs.errors import DataError, RecipeError
 from configs.matching import did_you_mean
+from models.base import GraphModel
+from models.relational.base import RelationalModel
 from tasks.apply.completion.names import EntityNames
 from tasks.apply.given import check_known, ids_are_texts, naming, read_ids, read_rows
 from tasks.apply.job import ServeJob
-from tasks.apply.model.fit import check_facts, refuse_node_embeddings
+from tasks.apply.model.needs import check_facts, refuse_node_embeddings
 from tasks.apply.model.row_ids import find_rows as find_learnt_rows
 from tasks.apply.vector_files.formats import COMPLETION_ENDINGS, ENDINGS
 from tasks.apply.vector_files.writers import MatrixVectors, open_vectors
-from tasks.inference.opened import open_model
+from tasks.inference.former_layers import FormerLayers, KeepJob
+from tasks.inference.kept_layers import AuditError, KeptLayers
+from tasks.inference.kept_rows import KeptRows
+from tasks.inference.opened import Opened, open_model
 from tasks.inference.predictor import evaluating, no_vectors
 from tasks.inference.rule import Rule
 from tasks.ingest.tables.files import TableFiles
@@ -68,13 +73,10 @@ class Serving:
         with evaluating(self.model):
             if self.job.keep is None:
                 return self._write()
-            from tasks.inference.keeping import keep_outputs
-
             kept = self.predictor.kept = keep_outputs(self.model, self.opened, self.job.keep, self.job.work)
             return {**self._write(), "kept": asdict(kept.told)}
 
     def _write(self) -> dict[str, Any]:
-        """Write what is wanted."""
         what = self.job.what
         if what == "layout":
             return self._lay_out()
@@ -239,6 +241,49 @@ class Serving:
             for part in slices(len(names), _ROWS):
                 writer.add({"id": names[part]}, finite(table[part].numpy()))
         return {"files": [file.name for file in writer.files], "rows": len(names), "dim": table.shape[1]}
+
+
+Kept = KeptLayers | KeptRows
+
+
+def keep_outputs(model: GraphModel, opened: Opened, job: KeepJob, scratch: Path) -> Kept:
+    """Compute all outputs into the job's folder. Inside of `evaluating`.
+
+    Raises RecipeError: the model's vectors are not those of layers, one after the other.
+    """
+    has_layers = model.table is None and model.is_layered and len(model.layers)
+    if not isinstance(model, RelationalModel) and not has_layers:
+        raise RecipeError(
+            f"--keep-layers: {model.config.name} has no layers that are computed for all nodes, one after the other"
+        )
+    if opened.store.manifest.ranking:
+        raise RecipeError(
+            "--keep-layers: a model that ranks rows has none of its own for what it predicts; leave it out"
+        )
+    try:
+        return _keep(model, opened, job, job.former, scratch)
+    except AuditError as error:
+        kept = _keep(model, opened, job, None, scratch)
+        kept.told.warning = (
+            f"{error}: this model's rows follow from others computed beside them, so nothing was taken over, and "
+            "--keep-layers brings it nothing"
+        )
+        return kept
+
+
+def _keep(model: GraphModel, opened: Opened, job: KeepJob, former: FormerLayers | None, scratch: Path) -> Kept:
+    store = opened.store
+    if isinstance(model, RelationalModel):
+        rows = opened.ids.nodes_of_type(store.manifest.target_type)
+        place = None if former is None else former.layers
+        kept_rows = KeptRows(store, rows, job.folder, place, is_complete=job.is_complete)
+        kept_rows.vectors(model, rows[:0])
+        return kept_rows
+    kept = KeptLayers(store, job.folder, scratch, is_complete=job.is_complete)
+    if former is not None and not job.is_complete:
+        kept.compare(model, opened.dataset, former)
+    kept.vectors(model)
+    return kept
 
 
 def main(job_path: Path) -> int:

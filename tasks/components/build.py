@@ -22,10 +22,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     """Write the kept part of the graph and return the fields of GraphManifest.
 
     `report["components"]` holds `count`, `largest`, `log2_sizes` (components of 1, 2-3, 4-7, ... nodes), `kept`,
-    `dropped_nodes`, and `dropped` (labelled nodes and members of splits that went).
-
-    Raises:
-        RecipeError: nothing would be left, or a split would be empty.
+    `dropped_nodes`, and `dropped`. Raises RecipeError: nothing would be left, or a split would be empty.
     """
     manifest: GraphManifest = parents["preprocess"].manifest
     store = GraphStore(parents["preprocess"].folder, manifest)
@@ -78,7 +75,6 @@ def size_report(sizes: Array) -> dict[str, Any]:
 
 
 def _pass_through(store: GraphStore, writer: ArrayWriter, fields: dict[str, Any]) -> dict[str, Any]:
-    """Give every array a second name."""
     writer.link_all(store)
     return {**fields, "arrays": writer.entries, "rows": store.manifest.num_edges}
 

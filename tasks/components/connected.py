@@ -13,11 +13,7 @@ from tasks.storage.graph_store import GraphStore
 
 @njit(cache=True, nogil=True)
 def _join_edges(parent: Array, indptr: Array, indices: Array) -> int:
-    """Join the ends of all edges, then replace parents by component numbers; return how many components there are.
-
-    The smaller root stays one, so that components are numbered in the order of their smallest nodes. One thread:
-    union-find without atomic operations is not safe on more.
-    """
+    """Join the ends of all edges to the smaller root, in one thread; return how many components there are."""
     last = len(indices) - 1
     for v in range(len(parent)):
         for e in range(indptr[v], indptr[v + 1]):

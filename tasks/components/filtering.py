@@ -1,6 +1,5 @@
-"""Leave nodes out of a graph: every array follows.
+"""Leave whole components out of a graph: every array follows, and rows keep their order.
 
-The nodes left out are whole components, so all edges of a kept node stay, and rows keep their order.
 Memory: two ids a node for the renumbering, and a chunk.
 """
 
@@ -39,10 +38,10 @@ def write_index(store: GraphStore, new_id: Array, writer: ArrayWriter, split: st
 
 
 def write_edges(store: GraphStore, new_id: Array, writer: ArrayWriter, split: str) -> tuple[int, int]:
-    """Write a split's held-out (or training) edges and what goes with them; return how many stay and go.
+    """Write a split's edges and what goes with them; return how many stay and go: an edge goes with one of its ends.
 
-    An edge goes if one of its ends does. Candidates (n, K, 2) keep their number: one that goes is replaced by the row's
-    next one that stays; an edge none of whose candidates stays has nothing to be ranked against, and goes too.
+    Candidates (n, K, 2) keep their number: one that goes is replaced by the row's next one that stays; an edge without
+    any goes too.
     """
     pairs = new_id[store[f"{split}_edges"]]
     stay: NDArray[np.bool_] = np.all(pairs >= 0, axis=1)

@@ -68,7 +68,6 @@ def gather(source: Array, rows: Array, writer: ArrayWriter, name: str) -> None:
 def _write_direction(
     store: GraphStore, writer: ArrayWriter, order: NodeOrder, direction: str, edge_arrays: list[str]
 ) -> tuple[Array, Array]:
-    """Write one adjacency under the new numbers, and with it data that stands beside its entries."""
     old_indptr, old_indices = np.asarray(store[f"{direction}_indptr"]), np.asarray(store[f"{direction}_indices"])
     indptr = np.empty(len(order.new_to_old) + 1, np.int64)
     _new_offsets(old_indptr, order.new_to_old, indptr)
@@ -117,9 +116,8 @@ def permute_rows(
 ) -> None:
     """Write mapping[indices] of the given rows end to end into `out`, ascending within a row.
 
-    `positions` (same length, or empty) receives where each entry stood. Equal neighbours keep their order. Old rows
-    ascend and the new order keeps the old one within a part, so that a stable counting sort by part sorts a row; rows
-    shorter than that pays for are sorted by insertion.
+    `positions` (same length, or empty) receives where each entry stood; equal neighbours keep their order. A stable
+    counting sort by part sorts a row; short ones are sorted by insertion.
     """
     with_positions = len(positions) > 0
     cursor = np.zeros(num_parts + 1, np.int64)

@@ -17,10 +17,9 @@ from models.kernels.sparse.segment import segment_reduce
 from models.relational.encoders import columns_of
 from tasks.arrays import Array
 from tasks.sampling.relational.batches import SeedMoments, ages, sorted_edges
-from tasks.sampling.relational.columns import gather_columns
 from tasks.sampling.relational.edges import Relation
 from tasks.sampling.relational.sampler import RelationalSampler, RelationSample, TypedSample
-from tasks.sampling.relational.type_features import TypeFeatures
+from tasks.sampling.relational.type_features import TypeFeatures, gather_columns
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import ALWAYS, GraphStore, create_array, slices
 

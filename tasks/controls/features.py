@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tasks.arrays import Array, sample_rows
-from tasks.sampling.rows.moments import column_moments
+from tasks.sampling.rows.labels import column_moments
 from tasks.storage.dataset_store import DatasetStore, iter_row_groups, to_numpy
 from tasks.storage.graph_store import GraphStore, create_array, slices
 from tasks.storage.ids import IdMap
@@ -151,7 +151,6 @@ class OwnFeatures:
         return np.asarray(means @ self._encoded(rows))
 
     def _rows(self, graphs: Array) -> Array:
-        """Return the rows of graphs, one graph after the other."""
         assert self._offsets is not None
         first = self._offsets[graphs]
         sizes = self._offsets[graphs + 1] - first

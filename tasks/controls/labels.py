@@ -1,23 +1,76 @@
-"""Controls of rows with labels: the best constant, and models of the rows' own features."""
+"""Controls of rows with labels: the best constant, and models of the rows' own features; of several tasks too."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tasks.arrays import Array
-from tasks.controls.features import ControlledGraph
-from tasks.controls.moments import moment_controls
-from tasks.controls.past import past_controls
-from tasks.controls.row_features import RowControl
-from tasks.controls.suite import Controls, FittedControl, Measure
+from tasks.controls import linear
+from tasks.controls.entities import EntityRows
+from tasks.controls.features import ControlledGraph, OwnFeatures, labelled, own_columns, read_rows, training_sample
+from tasks.controls.moments import held_rows, moment_controls, past_controls
+from tasks.controls.suite import Controls, FittedControl, Measure, Measured
 from tasks.evaluators import metrics
 from tasks.evaluators.prediction import Prediction
-from tasks.sampling.rows.moments import label_scale
-from tasks.storage.controls import CONSTANT_CONTROLS, FEATURES_CONTROL
+from tasks.evaluators.several import of_head
+from tasks.sampling.relational.batches import share_edges
+from tasks.sampling.rows.labels import label_scale
+from tasks.storage.controls import CONSTANT_CONTROLS, CONSTANT_OF_EACH, FEATURES_CONTROL
 from tasks.storage.graph_facts import reads_tables
+from tasks.storage.graph_store import GraphStore
+from tasks.storage.heads import head_manifest, head_views
 from tasks.storage.manifests import GraphManifest
+
+
+@dataclass(frozen=True)
+class RowControl:
+    """Fitted to a sample of the training split."""
+
+    graph: ControlledGraph
+    features: OwnFeatures
+    rows: Array | None
+    """Nodes: the rows of the table that `features` has, ascending; None: it has all items of the graph."""
+    model: linear.LinearModel
+
+    @classmethod
+    def fit(cls, graph: ControlledGraph, num_scores: int, labels: Array) -> RowControl | None:
+        """Fit it; None where nodes have no features; for the arguments see `LabelControls`."""
+        store, manifest, ids = graph.store, graph.store.manifest, graph.ids
+        columns = own_columns(graph.dataset, manifest.target_type)
+        if not columns:
+            return None
+        sample = training_sample(labelled(np.asarray(store["train_idx"], np.int64), labels), columns, num_scores)
+        table, rows, offsets = f"nodes/{manifest.target_type}", None, None
+        if "graphs" in graph.dataset:
+            sizes = graph.dataset.column("graphs", "num_nodes")
+            offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+            wanted = np.arange(offsets[-1])
+        else:
+            held = [np.asarray(store[f"{split}_idx"]) for split in manifest.splits if f"{split}_idx" in store]
+            wanted = rows = np.unique(ids.rows(np.concatenate(held)))
+        features = OwnFeatures(*read_rows(graph.dataset, table, columns, wanted, graph.scratch), offsets)
+        places = sample if rows is None else np.searchsorted(rows, ids.rows(sample))
+        features.fit(places)
+        x = np.concatenate([part for _, part in features.parts(places)])
+        model = linear.fit(x, np.asarray(labels[sample]), manifest.label_type, num_scores)
+        return cls(graph, features, rows, model)
+
+    def state(self) -> tuple[dict[str, Array], list[str]]:
+        """Return what standardizes features, and the model's weights."""
+        return self.features.state() | {"weight": self.model.weight, "bias": self.model.bias}, []
+
+    def predict(self, split: str, prediction: Prediction) -> Prediction:
+        """Score a split's rows."""
+        items = np.asarray(self.graph.store[f"{split}_idx"], np.int64)
+        places = items if self.rows is None else np.searchsorted(self.rows, self.graph.ids.rows(items))
+        scores = np.empty((len(items), len(self.model.bias)), np.float32)
+        for part, x in self.features.parts(places):
+            scores[part] = self.model(x)
+        return Prediction(scores=scores, label=prediction.label)
+
 
 _ANY_METRIC = ""
 """All metrics that have no best constant of their own."""
@@ -77,10 +130,7 @@ class LabelControls(Controls):
 
 
 def _constant_scores(manifest: GraphManifest, labels: Array, rows: Array, num_scores: int) -> dict[str, Array]:
-    """Return by metric the best scores that are the same for every row, float32 (C,); `_ANY_METRIC`: of all others.
-
-    The absolute error is least at the median. Where positives are few, their F1 is 0 unless all are called so.
-    """
+    """Return by metric the best scores that are the same for every row, float32 (C,); `_ANY_METRIC`: of all others."""
     label = np.asarray(labels[rows])
     if manifest.label_type.is_number:
         known = [column[~np.isnan(column)] for column in label.T]
@@ -101,3 +151,49 @@ def _constant_scores(manifest: GraphManifest, labels: Array, rows: Array, num_sc
             if every > most:
                 constants[f"f1_{average}"] = np.ones(len(logit), np.float32)
     return constants
+
+
+class SeveralControls(Controls):
+    """The controls of a graph of several tasks."""
+
+    def __init__(self, graph: ControlledGraph) -> None:
+        """Fit them."""
+        super().__init__()
+        store = graph.store
+        if reads_tables(store.manifest):
+            graph = replace(graph, entities=EntityRows(store, held_rows(store), graph.scratch))
+        self._views = head_views(store.manifest)
+        self._parts: list[LabelControls] = []
+        for view in self._views:
+            own = GraphStore(store.folder, head_manifest(store.manifest, view.head))
+            own.replace("label", view.label_of(np.asarray(store["label"])))
+            share_edges(store, own)
+            of_task = replace(graph, store=own, labels=view.labels)
+            self._parts.append(LabelControls(of_task, view.num_scores, own["label"]))
+        self.notes = [note for part in self._parts for note in part.notes]
+
+    def measured(self, split: str, prediction: Prediction, measure: Measure) -> Measured:
+        """Yield them; a task that has no such control has its best constant there."""
+        by_name: dict[str, dict[int, Prediction]] = {}
+        constants: list[Prediction] = []
+        for number, (view, part) in enumerate(zip(self._views, self._parts, strict=True)):
+            for name, control in part.predictions(split, of_head(prediction, view)):
+                if name in CONSTANT_CONTROLS:
+                    constants.append(control)
+                else:
+                    by_name.setdefault(name, {})[number] = control
+        values = measure(self._joined(prediction, {}, constants))
+        for number, (view, part) in enumerate(zip(self._views, self._parts, strict=True)):
+            label = constants[number].label
+            assert label is not None
+            for name, best in part.best_constants(label):
+                metric = f"{view.head.name}.{name}"
+                if metric in values:
+                    values[metric] = measure(self._joined(prediction, {number: best}, constants))[metric]
+        yield CONSTANT_OF_EACH, values
+        for name, parts in by_name.items():
+            yield name, measure(self._joined(prediction, parts, constants))
+
+    def _joined(self, prediction: Prediction, parts: dict[int, Prediction], constants: list[Prediction]) -> Prediction:
+        columns = [parts.get(number, constant).scores for number, constant in enumerate(constants)]
+        return replace(prediction, scores=np.concatenate([one for one in columns if one is not None], axis=1))

@@ -32,11 +32,8 @@ class LinearModel:
 def fit(x: Array, label: Array, kind: LabelType, num_scores: int) -> LinearModel:
     """Fit to rows; takes one thread, so that the same rows give the same bits.
 
-    Args:
-        x: float32 (n, D), standardized.
-        label: int (n,) of one class a row, -1 for none; or float (n, T), NaN for none.
-        kind: type of the label, which chooses the loss.
-        num_scores: columns of the scores: classes, or labels.
+    `x`: float32 (n, D), standardized. `label`: int (n,) of one class a row, -1 for none; or float (n, T), NaN for none.
+    `kind`: type of the label, which chooses the loss. `num_scores`: classes, or labels.
     """
     from sklearn.exceptions import ConvergenceWarning
     from threadpoolctl import threadpool_limits

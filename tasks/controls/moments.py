@@ -1,4 +1,4 @@
-"""Controls of rows that are predicted at moments: models that see an entity's row, or what lies one key away, alone."""
+"""Controls of rows at moments: models that see an entity's row or what lies one key away, alone; and the past."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from configs.errors import DataError
 from models.kernels.threads import num_threads
 from tasks.arrays import Array, sample_rows
 from tasks.controls import boosting, linear
 from tasks.controls.entities import EntityRows
 from tasks.controls.features import ControlledGraph, OwnFeatures, labelled, training_sample
 from tasks.evaluators.prediction import Prediction
-from tasks.storage.controls import BOOSTED_CONTROL, FEATURES_CONTROL
+from tasks.storage.controls import BOOSTED_CONTROL, FEATURES_CONTROL, LAST_VALUE_CONTROL, OWN_MEAN_CONTROL
 from tasks.storage.graph_store import GraphStore, slices
 from tasks.storage.manifests import FeatureColumn
 
@@ -126,3 +127,56 @@ def _linear(graph: ControlledGraph, entities: EntityRows, train: Array, num_scor
     label = np.asarray(graph.store["label"][sample])
     model = linear.fit(x, label, graph.store.manifest.label_type, num_scores)
     return LinearControl(graph, entities, model, own)
+
+
+PAST_COLUMNS = (LAST_VALUE_CONTROL, OWN_MEAN_CONTROL)
+"""Of the table of tasks."""
+
+
+@dataclass(frozen=True)
+class PastControl:
+    """Scores tasks by a column that ingest computed; those without a value there by the training split's mean."""
+
+    graph: ControlledGraph
+    values: Array
+    """float32 (N of the tasks' type, T)."""
+    otherwise: Array
+    """float32 (T,)."""
+
+    def predict(self, split: str, prediction: Prediction) -> Prediction:
+        """Score a split's rows."""
+        nodes = np.asarray(self.graph.store[f"{split}_idx"], np.int64)
+        return Prediction(scores=self.scores(nodes), label=prediction.label)
+
+    def scores(self, nodes: Array) -> Array:
+        """Score nodes, float32 (n, T); those of binary labels are above 0 where the value is above one half."""
+        rows = self.graph.ids.rows(nodes)
+        values = np.where(np.isnan(self.values[rows]), self.otherwise, self.values[rows])
+        threshold = 0.5 if self.graph.store.manifest.label_type.is_yes_or_no else 0.0
+        return np.asarray(values - threshold, np.float32)
+
+    def state(self) -> tuple[dict[str, Array], list[str]]:
+        """Return what those without a value get."""
+        return {"otherwise": np.asarray(self.otherwise)}, []
+
+    @classmethod
+    def of(cls, graph: ControlledGraph, name: str, otherwise: Array) -> PastControl:
+        """Read the column of the table of tasks. Raises DataError: the data has none."""
+        table = f"nodes/{graph.store.manifest.target_type}"
+        stored = graph.dataset.manifest.tables.get(table)
+        if stored is None or name not in stored.columns:
+            raise DataError(f"{graph.dataset.manifest.dataset} has no earlier values of what is predicted ({name})")
+        values = graph.dataset.column(table, name).reshape(stored.num_rows, -1)[:, graph.labels or slice(None)]
+        return cls(graph, values, otherwise)
+
+
+def past_controls(graph: ControlledGraph) -> dict[str, PastControl]:
+    """Return them, where the data set's targets are computed from its tables."""
+    manifest = graph.store.manifest
+    table = f"nodes/{manifest.target_type}"
+    stored = graph.dataset.manifest.tables.get(table)
+    if stored is None or PAST_COLUMNS[0] not in stored.columns:
+        return {}
+    train = np.asarray(graph.store["label"][np.asarray(graph.store["train_idx"])])
+    otherwise = np.nan_to_num(np.nanmean(train, axis=0)) if len(train) else np.zeros(1)
+    return {name: PastControl.of(graph, name, otherwise) for name in PAST_COLUMNS}

@@ -14,10 +14,10 @@ import numpy as np
 from configs.errors import IntegrityError
 from models.facts import GraphFacts
 from tasks.arrays import Array
-from tasks.controls import boosting, linear, past
+from tasks.controls import boosting, linear
 from tasks.controls.entities import EntityRows
 from tasks.controls.features import ControlledGraph, OwnFeatures, own_columns, read_rows
-from tasks.controls.moments import BoostedControl, LinearControl, MomentControl
+from tasks.controls.moments import PAST_COLUMNS, BoostedControl, LinearControl, MomentControl, PastControl
 from tasks.controls.pairs.neighborhoods import NeighborhoodControl
 from tasks.controls.ranked.recommendation import RecommendationControls
 from tasks.evaluators.ranked_rows import RankedRows
@@ -52,8 +52,8 @@ class PublishedControl(Rule):
         """Score nodes of the graph."""
         if self.control in CONSTANT_CONTROLS:
             return np.repeat(self.state["scores"][None].astype(np.float32), len(nodes), axis=0)
-        if self.control in past.COLUMNS:
-            return past.PastControl.of(self.graph, self.control, self.state["otherwise"]).scores(nodes)
+        if self.control in PAST_COLUMNS:
+            return PastControl.of(self.graph, self.control, self.state["otherwise"]).scores(nodes)
         if self.graph.store.manifest.fit_before is None:
             return self._row_scores(self.graph.ids.rows(nodes), None)
         order = np.argsort(nodes)

@@ -188,7 +188,6 @@ def _binary(prediction: Prediction) -> tuple[Array, Floats] | None:
 
 
 def _nll(label: Array, logits: Floats) -> float:
-    """Return the mean of -log softmax(logits)[label]."""
     most = logits.max(axis=1)
     log_sum = most + np.log(np.exp(logits - most[:, None]).sum(axis=1))
     return float(np.mean(log_sum - logits[np.arange(len(label)), label]))

@@ -8,15 +8,20 @@ each time and distances from the metric on all rows shrunk by sqrt(drawn / rows)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from configs.errors import DataError
+from configs.registry import EVALUATORS
 from tasks.evaluators.evaluators import Evaluator
 from tasks.evaluators.metrics import Array
 from tasks.evaluators.prediction import Prediction
+from tasks.evaluators.several import SeveralTasks, make_evaluator
+from tasks.kinds.of import kind_of
+from tasks.storage.manifests import GraphManifest
 
 MOST_ROWS = 10_000
 MOST_DRAWS, FEWEST_DRAWS = 200, 50
@@ -89,12 +94,9 @@ class SureMetrics:
     def __init__(
         self, measure: Callable[[Prediction], dict[str, float]], judges: Sequence[Evaluator], prediction: Prediction
     ) -> None:
-        """Measure the model; a further metric that its rows do not define has no interval. Raises what `measure` does.
+        """Measure the model's `prediction`; a further metric that its rows do not define has no interval.
 
-        Args:
-            measure: gives all metrics.
-            judges: give one each; the first one judges the model.
-            prediction: the model's.
+        `measure` gives all metrics, and raises; `judges` give one each, of which the first judges the model.
         """
         self._measure, self.values = measure, measure(prediction)
         self._judges = {judge.metric: judge for judge in judges if judge.metric in self.values}
@@ -147,7 +149,6 @@ def _has_pool(prediction: Prediction) -> bool:
 
 
 def _taken(prediction: Prediction, rows: Array) -> Prediction:
-    """Return some rows of a prediction, int64 (n,)."""
     names = ["scores", "label", "positive"] + ([] if _has_pool(prediction) else ["negative"])
     taken = {name: values[rows] for name in names if (values := getattr(prediction, name)) is not None}
     if prediction.ranks is not None:
@@ -157,3 +158,44 @@ def _taken(prediction: Prediction, rows: Array) -> Prediction:
     if prediction.ranked is not None:
         taken["ranked"] = prediction.ranked.taken(rows)
     return replace(prediction, **taken)
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """Measures predictions of a graph."""
+
+    evaluator: Evaluator
+    """Whose metric judges."""
+    further: Sequence[Evaluator]
+
+    @classmethod
+    def of(cls, config: dict[str, Any], graph: GraphManifest) -> Measuring:
+        """Make the evaluator of a recipe's options, and what tells something beside it. Raises RecipeError."""
+        evaluator = make_evaluator(EVALUATORS.config(config), graph)
+        further = [one for one in kind_of(graph).secondary(graph) if one.metric != evaluator.metric]
+        for one in further:
+            one.relations = evaluator.relations
+        return cls(evaluator, further)
+
+    @property
+    def metric(self) -> str:
+        """Name of the metric that judges."""
+        return self.evaluator.metric
+
+    def measure(self, prediction: Prediction) -> dict[str, float]:
+        """Return all metrics, the one that judges first. Raises DataError where that is not defined."""
+        values = self.evaluator(prediction)
+        for one in self.further:
+            with suppress(DataError):  # a further metric may be undefined (one class only)
+                values = {**one(prediction), **values}
+        first = {self.metric: values.pop(self.metric)}
+        if isinstance(self.evaluator, SeveralTasks):  # one task after the other
+            tasks = [head.view.head.name for head in self.evaluator.heads]
+            names = sorted(values, key=lambda name: tasks.index(name.rpartition(".")[0]))
+            values = {name: values[name] for name in names}
+        return {**first, **values}
+
+    def sure(self, prediction: Prediction) -> SureMetrics:
+        """Measure a model, with how sure its metrics are."""
+        judges = self.evaluator.heads if isinstance(self.evaluator, SeveralTasks) else [self.evaluator]
+        return SureMetrics(self.measure, judges, prediction)

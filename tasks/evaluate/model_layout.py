@@ -54,7 +54,7 @@ def layout_of_vectors(vectors: Array, options: LayoutOptions, seed: int, say: Sa
     from tasks.layout.edge_list import EdgeList
     from tasks.layout.neighbors.graph import neighbor_graph
     from tasks.layout.start import pca_start
-    from tasks.train.layout.in_memory import lay_out
+    from tasks.train.layout.engine import lay_out
 
     model: LayoutConfig = MODELS.config({"name": options.method, "dim": options.dim})  # type: ignore[assignment]
     found = neighbor_graph(vectors, options.neighbors.settled(model.usual_weights), seed, num_threads())

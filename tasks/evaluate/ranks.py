@@ -16,9 +16,8 @@ from tasks.evaluators.prediction import Prediction
 from tasks.inference.opened import Opened
 from tasks.inference.parts import PartPredictor
 from tasks.inference.predictor import Predictor
-from tasks.sampling.parts.exchange import Exchange
 from tasks.sampling.parts.graph import PartGraph
-from tasks.sampling.parts.ranges import Ranges
+from tasks.sampling.parts.ranges import Exchange, Ranges
 from tasks.storage.artifacts import atomic_file
 from tasks.storage.file_names import file_name
 from tasks.storage.graph_store import Array

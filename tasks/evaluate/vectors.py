@@ -32,12 +32,7 @@ def describe_vectors(
 ) -> dict[str, Any]:
     """Return `label_shares` (node tasks of classes), `lengths` and `map`, as small plain values; `notes` if any.
 
-    Args:
-        model: the vectors.
-        store: their graph.
-        names: of classes.
-        shares: of labels that are known where F1 is measured, each between 0 and 1.
-        most_labelled: nodes of which it is measured; as many are drawn where there are more.
+    `shares`, between 0 and 1 each: of labels that are known where F1 is measured, on at most `most_labelled` nodes.
     """
     described: dict[str, Any] = {}
     lengths = model.lengths.numpy()
@@ -113,10 +108,7 @@ def _vector_map(model: VectorModel, store: GraphStore, names: list[str] | None) 
 
 
 def _most_frequent_of_each(label: Array) -> Array:
-    """Return for each row of (n, T), 0, 1 or NaN, the column that is most frequent in all of those that it is in.
-
-    -1: it is in none. Groups that overlap have one colour each so, and the smaller ones are not lost one by one.
-    """
+    """Return for each row of (n, T), 0, 1 or NaN, the most frequent column of those that it is in; -1: of none."""
     member = label == 1
     counts = member.sum(0)
     return np.where(member.any(1), np.where(member, counts, -1).argmax(1), -1)

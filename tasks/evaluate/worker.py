@@ -19,7 +19,7 @@ from configs.errors import GraphmillError, UserError, error_of, kind_of
 from configs.layout_options import LayoutOptions
 from tasks.controls.suite import Controls, fitted_controls
 from tasks.evaluate.decisions import DecisionsSeen
-from tasks.evaluate.measuring import Measuring
+from tasks.evaluate.intervals import Measuring
 from tasks.evaluators.prediction import Prediction
 from tasks.inference.opened import Opened, ScoringJob, open_model
 from tasks.kinds.base import Kind
@@ -152,7 +152,6 @@ class Evaluation:
         return what, {name: self.measuring.measure(one) for name, one in parts.items()}
 
     def _vectors(self) -> dict[str, Any]:
-        """Describe the vectors of a model that is these."""
         from models.vectors.base import VectorModel
         from tasks.evaluate.vectors import SHARES, describe_vectors
 

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -53,6 +54,11 @@ class Evaluator:
                 f"evaluate.evaluator={config.name} measures {', '.join(sorted(self.task_types))} tasks; "
                 f"{graph.dataset} is a {graph.task_type} task: leave it at auto or choose another"
             )
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of all that it measures."""
+        return (self.metric,)
 
     def __call__(self, prediction: Prediction) -> dict[str, float]:
         """Measure; the first key is the primary metric. Values are as the field prints them.
@@ -199,16 +205,19 @@ class Mrr(Evaluator):
 
     task_types = frozenset({"link", "triple"})
 
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of all that it measures."""
+        return metrics.names_with_mrr(of_triples=self.graph.split_rows.are_triples)
+
     def values(self, prediction: Prediction) -> dict[str, float]:
         """MRR, then the hits that OGB prints beside it; of triples the mean rank, and the MRR if ties were won or lost.
 
         Triples are judged by the middle rank, as PyKEEN ("realistic") and LibKGE do.
         """
-        return (
-            metrics.mrr(*prediction.pairs())
-            if prediction.ranks is None
-            else metrics.mrr_of_triples(prediction.true_ranks())
-        )
+        if prediction.ranks is None:
+            return metrics.mrr(*prediction.pairs())
+        return metrics.mrr_of_triples(prediction.true_ranks())
 
 
 @EVALUATORS.register("hits")
@@ -233,20 +242,13 @@ class Hits(Evaluator):
 
 # What data sets call their metric -> the evaluator that measures it.
 _BY_METRIC: dict[str, dict[str, Any]] = {
-    "accuracy": {"name": "accuracy"},
+    **{name: {"name": name} for name in ("accuracy", "f1", "rocauc", "average_precision", "pr_auc")},
+    **{name: {"name": name} for name in ("rmse", "mae", "r2", "mrr")},
     "acc": {"name": "accuracy"},
-    "f1": {"name": "f1"},
     "f1_macro": {"name": "f1"},
     "f1_micro": {"name": "f1", "average": "micro"},
-    "rocauc": {"name": "rocauc"},
     "auc": {"name": "rocauc"},
     "ap": {"name": "average_precision"},
-    "average_precision": {"name": "average_precision"},
-    "pr_auc": {"name": "pr_auc"},
-    "rmse": {"name": "rmse"},
-    "mae": {"name": "mae"},
-    "r2": {"name": "r2"},
-    "mrr": {"name": "mrr"},
 }
 
 

@@ -46,14 +46,9 @@ def f1_by_share(
 ) -> list[ShareScore]:
     """Measure vectors at several shares of labels; those that leave no node to predict are left out.
 
-    Args:
-        x: float32 (n, D): vectors of the nodes that have a label.
-        is_member: bool (n, C): their classes, one at least.
-        shares: of the nodes that train, each between 0 and 1.
-        splits: random splits of each share.
-        strength: C of the logistic models.
-        seed: of the splits.
-        known_counts: predict as many classes as a node has; else each class by itself.
+    `x`: float32 (n, D), of nodes that have a label; `is_member`: bool (n, C), their classes. `shares` of the nodes
+    train, each between 0 and 1, in `splits` random splits by `seed`. `strength`: C of the logistic models.
+    `known_counts`: as many classes are predicted as a node has; else each class by itself.
     """
     measured = []
     for share in shares:

@@ -6,7 +6,7 @@ or edge. n rows, C classes, T label columns ("tasks" in OGB's words), K negative
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -212,16 +212,10 @@ def _mean(values: Iterable[Any]) -> float:
 
 
 def ranks(positive: Floats, negative: Floats) -> Floats:
-    """Rank of each positive score among its negatives, from 1.
+    """Rank of each positive score (n,) among its negatives, from 1: whole or half numbers (n,).
 
-    Ties: the mean of the optimistic rank (first of its equals) and the pessimistic one (last), as OGB's MRR does. So a
-    model that scores everything alike gets the middle rank, not the first.
-
-    Args:
-        positive: (n,).
-        negative: (m,): one pool for all; or (n, K): row i belongs to positive i.
-
-    Returns: (n,), whole or half numbers.
+    `negative`: (m,), one pool for all; or (n, K), row i of positive i. Ties have the mean of the first and the last of
+    their equals, as in OGB's MRR: a model that scores everything alike gets the middle rank.
     """
     if negative.ndim == 1:
         ordered = np.sort(negative)
@@ -234,6 +228,12 @@ def ranks(positive: Floats, negative: Floats) -> Floats:
         not_lower = (negative[rows] >= positive[rows, None]).sum(axis=1)
         result[rows] = 0.5 * (higher + not_lower) + 1
     return result
+
+
+def names_with_mrr(*, of_triples: bool) -> Sequence[str]:
+    """Return the names of what `mrr` (of links) and `mrr_of_triples` return."""
+    of_ties = ("mean_rank", "mrr_optimistic", "mrr_pessimistic") if of_triples else ()
+    return ("mrr", "hits@1", "hits@3", "hits@10", *of_ties)
 
 
 def mrr(positive: Floats, negative: Floats) -> dict[str, float]:

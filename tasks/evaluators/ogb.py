@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,7 @@ from tasks.evaluators.evaluators import Evaluator
 from tasks.evaluators.prediction import Prediction
 from tasks.storage.manifests import GraphManifest
 
-_FOLDERS = {
-    "node": "nodeproppred",
-    "link": "linkproppred",
-    "triple": "linkproppred",
-    "graph": "graphproppred",
-}
+_FOLDERS = {"node": "nodeproppred", "link": "linkproppred", "triple": "linkproppred", "graph": "graphproppred"}
 
 
 @cache
@@ -63,6 +59,15 @@ class Ogb(Evaluator):
             raise DataError(f"{graph.ogb_name} predicts sequences of words, which no model here does")
         self.metric = "accuracy" if self._kind == "acc" else self._kind
         self.higher_is_better = self._kind != "rmse"
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of all that it measures."""
+        return (
+            metrics.names_with_mrr(of_triples=self.graph.split_rows.are_triples)
+            if self._kind == "mrr"
+            else super().names
+        )
 
     def __call__(self, prediction: Prediction) -> dict[str, float]:
         """What OGB prints; `acc` is called `accuracy`."""

@@ -17,7 +17,7 @@ the list, not its top.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,6 +93,11 @@ class Ranking(Evaluator):
     def __init__(self, config: ComponentConfig, graph: GraphManifest) -> None:
         super().__init__(config, graph)
         self.metric = "mrr" if self.config.metric == "mrr" else f"{self.config.metric}@{self.config.k}"
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of all that it measures."""
+        return (*(f"{name}@{self.config.k}" for name in RANKING_METRICS), "mrr")
 
     def __call__(self, prediction: Prediction) -> dict[str, float]:
         """All of them; the one that judges comes first. Raises DataError: there is no row."""

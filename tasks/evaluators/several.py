@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from configs.base import ComponentConfig
@@ -30,6 +31,11 @@ class HeadEvaluator(Evaluator):
         self.metric = f"{view.head.name}.{self._own.metric}"
         self.higher_is_better = self._own.higher_is_better
 
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of all that it measures."""
+        return [f"{self.view.head.name}.{name}" for name in self._own.names]
+
     def __call__(self, prediction: Prediction) -> dict[str, float]:
         """Measure the task."""
         values = self._own(of_head(prediction, self.view))
@@ -51,6 +57,11 @@ class SeveralTasks(Evaluator):
             )
         self.heads = [HeadEvaluator(config, graph, view) for view in head_views(graph)]
         self.metric, self.higher_is_better = self.heads[0].metric, self.heads[0].higher_is_better
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of all that it measures."""
+        return [name for head in self.heads for name in head.names]
 
     def __call__(self, prediction: Prediction) -> dict[str, float]:
         """Measure; a further task that a split does not define a metric of is left out."""

@@ -20,9 +20,8 @@ from tasks.inference.predictor import evaluating
 from tasks.processes.mapped import rows_at_random
 from tasks.processes.memory import available_bytes
 from tasks.sampling.neighborhoods.neighbors import NeighborSampler
-from tasks.sampling.parts.exchange import Array
 from tasks.sampling.parts.graph import PartGraph
-from tasks.sampling.parts.ranges import Ranges, find_sources
+from tasks.sampling.parts.ranges import Array, Ranges, find_sources
 from tasks.sampling.rows.features import FeatureSource
 from tasks.storage.graph_store import slices
 

@@ -59,14 +59,10 @@ class Predictor:
     ) -> None:
         """Open nothing yet.
 
-        Args:
-            store: the graph.
-            device: where the models are (default: the CPU).
-            batch_size: nodes, pairs or graphs that are scored at a time.
-            ranking_memory: bytes that ranking triples may use.
-            scratch: folder on a disk with room for the layers' outputs of large graphs; None: the system's own.
-            whole_graph_bytes: up to this size (estimated) all layers run at once.
-            chunk_edges: edges of a chunk, where they do not.
+        `device`: where the models are. `batch_size`: nodes, pairs or graphs that are scored at a time.
+        `ranking_memory`: bytes that ranking triples may use. `scratch`: folder for the layers' outputs of large graphs;
+        None: the system's own. `whole_graph_bytes`: up to this (estimated) size all layers run at once, else in chunks
+        of `chunk_edges` edges.
         """
         self.store, self.device, self.scratch = store, device or torch.device("cpu"), scratch
         self.batch_size, self.ranking_memory = batch_size, ranking_memory

@@ -17,8 +17,7 @@ from models.relational.ranking import RankingHead
 from tasks.evaluators.ranked_places import places_of
 from tasks.evaluators.ranked_rows import Lists, RankedRows
 from tasks.inference.layerwise import scratch_array
-from tasks.sampling.relational.links import RankedLinks
-from tasks.sampling.relational.ranked import RankedNeighborhoods
+from tasks.sampling.relational.links import RankedLinks, RankedNeighborhoods
 from tasks.storage.graph_store import Array, GraphStore, slices
 
 _KEY = 20_261_128

@@ -51,12 +51,9 @@ class TripleSplits:
         return seen
 
     def ranks(self, model: KnowledgeModel, triples: RankedTriples, counted: Array | None = None) -> TripleRanks:
-        """Rank the triples' heads, then their tails.
+        """Rank the triples' heads, then their tails, by a model on the CPU, whose table may lie in a file.
 
-        Args:
-            model: on the CPU; its table may lie in a file.
-            triples: n of them.
-            counted: bool (N,), entities that are ranked against; None: all.
+        `counted`, bool (N,): entities that are ranked against; None: all.
         """
         ranker = TripleRanker(type(model), model.config, self.known, counted, self.memory)
         return ranker.ranks(triples, TableBlocks(model.table), model.relations)

@@ -12,7 +12,7 @@ import numpy as np
 
 from configs.errors import DataError
 from configs.label_types import LabelType
-from configs.metric_names import EVEN_METRICS, ONE_CLASS
+from configs.metric_names import EVEN_METRICS, ONE_CLASS, metric_of
 from configs.schema import EvaluateConfig
 from tasks.evaluators.evaluators import Evaluator
 from tasks.evaluators.metrics import Array
@@ -30,15 +30,22 @@ _FEWEST = 30
 
 
 def check_graph(
-    evaluate: EvaluateConfig, graph: GraphStore, dataset: DatasetStore | None, warn: Callable[[str], None]
+    evaluate: EvaluateConfig,
+    graph: GraphStore,
+    dataset: DatasetStore | None,
+    warn: Callable[[str], None],
+    gate_metric: str | None = None,
 ) -> None:
     """Refuse splits that the recipe's metric is not defined on; `dataset` knows the names of classes.
 
-    Validation needs a metric whatever the splits to report. Raises RecipeError: the metric does not fit the task;
-    DataError: naming the split and what its labels are.
+    Validation needs a metric whatever the splits to report. Raises RecipeError: the metric does not fit the task, or
+    none is the `gate_metric` (`valid/metric`); DataError: naming the split and what its labels are.
     """
-    evaluator = make_evaluator(evaluate.evaluator, graph.manifest)
-    kind_of(graph.manifest).measurable(evaluator, graph, class_names(dataset), evaluate.splits, warn)
+    evaluator, kind = make_evaluator(evaluate.evaluator, graph.manifest), kind_of(graph.manifest)
+    if gate_metric is not None:
+        judges = [evaluator, *kind.secondary(graph.manifest)]
+        metric_of(gate_metric.removeprefix("valid/"), {name: 0.0 for judge in judges for name in judge.names})
+    kind.measurable(evaluator, graph, class_names(dataset), evaluate.splits, warn)
 
 
 def check_labels_of(

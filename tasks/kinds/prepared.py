@@ -11,7 +11,7 @@ from tasks.storage.home import Home
 
 
 def check_labels(recipe: Recipe, keys: dict[str, str], home: Home) -> None:
-    """Refuse a preprocessed graph whose splits the recipe's metric cannot be measured on, before more is made of it.
+    """Refuse a preprocessed graph whose splits the recipe's metrics cannot be measured on, before more is made of it.
 
     `keys` names `ingest` and `preprocess`. Raises UserError.
     """
@@ -25,4 +25,5 @@ def check_labels(recipe: Recipe, keys: dict[str, str], home: Home) -> None:
     except (ParentGoneError, IntegrityError):
         return  # the next stage notices, and has it made again; training looks too
     names = DatasetStore(dataset.folder, dataset.manifest)
-    check_graph(recipe.evaluate, GraphStore(graph.folder, graph.manifest), names, lambda _: None)  # training warns
+    store, gate_metric = GraphStore(graph.folder, graph.manifest), recipe.tracking.gate_metric
+    check_graph(recipe.evaluate, store, names, lambda _: None, gate_metric)  # training warns

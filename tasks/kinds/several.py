@@ -55,7 +55,7 @@ class SeveralKind(NodeKind):
 
     def controls(self, graph: ControlledGraph, num_scores: int) -> Controls:
         """Fit those of each task."""
-        from tasks.controls.several import SeveralControls
+        from tasks.controls.labels import SeveralControls
 
         return SeveralControls(graph)
 

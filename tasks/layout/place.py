@@ -17,8 +17,7 @@ from tasks.layout.neighbors.rows import Metric, squares
 from tasks.layout.neighbors.search import nearest_among
 from tasks.layout.neighbors.weights import fuzzy_weights, perplexity_weights
 from tasks.sampling.neighborhoods.neighbors import derive_key
-from tasks.sampling.walks.alias import draw_alike
-from tasks.sampling.walks.edge_passes import EdgePasses
+from tasks.sampling.walks.alias import EdgePasses, draw_alike
 
 _SAMPLES = 500
 """Of each new point."""

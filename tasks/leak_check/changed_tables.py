@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,12 @@ from tasks.ingest.database.configs import DatabaseConfig
 from tasks.ingest.database.features import feature_candidates
 from tasks.ingest.database.ingest import scan_tables, settled
 from tasks.ingest.database.predicted.configs import LabelTableConfig, columns_of
-from tasks.ingest.database.rows import TableRows
+from tasks.ingest.database.relations import row_times
+from tasks.ingest.database.rows import RowTimes, TableRows, look_up
 from tasks.ingest.database.table_configs import DatabaseFilesConfig
+from tasks.ingest.tables.columns import is_list
 from tasks.ingest.tables.intake import Intake, table_files
-from tasks.leak_check.changed_cells import changed, swapped
-from tasks.leak_check.late_rows import LateRows, late_labels, late_rows, rows_in_files
+from tasks.readers.columns import is_text
 from tasks.readers.formulas import guarded
 from tasks.stage import StageContext
 
@@ -52,7 +54,8 @@ def change_tables(
     predict, changes = config.predict, {}
     for number, (name, table) in enumerate(tables.items()):
         with_label = late[name].own.copy()  # of spared rows too: no input has it
-        late[name].spare(rows_in_files(table, spared.get(name, np.empty(0, np.int64))))
+        spared_rows = spared.get(name, np.empty(0, np.int64))
+        late[name].spare(spared_rows if table.kept is None else np.flatnonzero(table.kept)[spared_rows])
         own = table.config
         read = {own.key, own.time, *own.foreign, *feature_candidates(table), *table.labels}
         read |= {target.column for target in predict.computed.values() if target.table == table.name}
@@ -80,12 +83,7 @@ class _ChangedTable:
     """One table, as it is written."""
 
     def __init__(
-        self,
-        config: DatabaseConfig,
-        table: TableRows,
-        late: LateRows,
-        with_label: Array,
-        random: np.random.Generator,
+        self, config: DatabaseConfig, table: TableRows, late: LateRows, with_label: Array, random: np.random.Generator
     ) -> None:
         """`with_label`: rows whose labels change places, bool (n,), of a table that is predicted by its own columns."""
         own = table.config
@@ -206,3 +204,141 @@ def _as_texts(batch: pa.RecordBatch, missing: Sequence[str]) -> pa.RecordBatch:
     """Return columns of texts, an empty cell as the text that stands for one."""
     cells = [compute.fill_null(column.cast(pa.string()), missing[0] if missing else "") for column in batch.columns]
     return guarded(pa.RecordBatch.from_arrays(cells, names=batch.schema.names))
+
+
+_WHOLE = r"^\s*[+-]?[0-9]{1,15}\s*$"
+_NUMBER = r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
+_KEPT = r"(?i)^\s*(\d{4}-\d{2}-\d{2}([T ].*)?|true|false)\s*$"
+_FAR = 1000
+_MOST = 1 << 40
+
+
+def swapped(column: pa.Array, rows: Array, random: np.random.Generator) -> pa.Array:
+    """Return a column in which the cells of some rows, int64 (n,), have changed places."""
+    order = np.arange(len(column))
+    order[rows] = random.permutation(rows)
+    return column.take(pa.array(order))
+
+
+def changed(column: pa.Array, rows: Array, random: np.random.Generator) -> pa.Array:
+    """Return a column in which some rows, int64 (n,), have cells of other rows among them, and those other values.
+
+    Empty cells change places only: whether a column has any is known of all rows.
+    """
+    column = swapped(column, rows, random)
+    kind = column.type
+    if pa.types.is_floating(kind) or pa.types.is_integer(kind):
+        return _replaced(column, rows, _other_numbers(column.take(pa.array(rows)), random))
+    if is_text(kind):
+        return _replaced(column, rows, _other_texts(column.take(pa.array(rows)), random))
+    if is_list(kind) and (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)):
+        cells = column.take(pa.array(rows))
+        flat = _other_numbers(cells.flatten(), random)
+        lengths = np.asarray(compute.fill_null(compute.list_value_length(cells), 0))
+        ends = np.concatenate([[0], np.cumsum(lengths)]).tolist()
+        there = np.asarray(compute.is_valid(cells)).tolist()
+        other = [
+            flat.slice(a, b - a).to_pylist() if known else None
+            for a, b, known in zip(ends[:-1], ends[1:], there, strict=True)
+        ]
+        return _replaced(column, rows, pa.array(other, kind))
+    return column
+
+
+def _replaced(column: pa.Array, rows: Array, other: pa.Array) -> pa.Array:
+    """Return the column with `other` in some rows."""
+    place = np.arange(len(column))
+    place[rows] = len(column) + np.arange(len(rows))
+    return pa.concat_arrays([column, other]).take(pa.array(place))
+
+
+def _other_numbers(cells: pa.Array, random: np.random.Generator) -> pa.Array:
+    """Return other numbers of the same type; empty cells and NaN stay."""
+    kind, missing = cells.type, np.asarray(compute.is_null(cells))
+    if pa.types.is_floating(kind):
+        values = np.asarray(compute.fill_null(cells, 0), np.float64)
+        values = values * random.uniform(2, 3, len(values)) + _FAR * random.normal(size=len(values))
+        return pa.array(values.astype(kind.to_pandas_dtype()), kind, mask=missing)
+    limits = np.iinfo(kind.to_pandas_dtype())
+    low, high = max(limits.min, -_MOST), min(limits.max, _MOST)
+    values = np.asarray(compute.fill_null(cells, 0)).astype(object if kind == pa.uint64() else np.int64)
+    values = np.clip(values + random.integers(1, _FAR, len(values)), low, high).astype(kind.to_pandas_dtype())
+    return pa.array(values, kind, mask=missing)
+
+
+def _other_texts(cells: pa.Array, random: np.random.Generator) -> pa.Array:
+    """Return other texts: of a number another number, of a date and of a truth value the same, else a new text."""
+    whole, number, kept = (
+        compute.fill_null(compute.match_substring_regex(cells, pattern), False) for pattern in (_WHOLE, _NUMBER, _KEPT)
+    )
+    new = compute.if_else(random.random(len(cells)) < 0.5, compute.binary_join_element_wise(cells, "late", "~"), cells)
+    more = pa.array(random.integers(1, _FAR, len(cells)))
+    digits = compute.if_else(whole, compute.utf8_trim_whitespace(cells), "0")
+    sums = compute.add(compute.utf8_ltrim(digits, "+").cast(pa.int64()), more).cast(pa.string())
+    decimals = pa.array((random.normal(size=len(cells)) * _FAR).round(4)).cast(pa.string())
+    plain = compute.if_else(number, compute.if_else(whole, sums, decimals), new)
+    return compute.if_else(kept, cells, plain).cast(cells.type)
+
+
+@dataclass
+class LateRows:
+    """Rows of one table's files, bool (n,) each, those that ingest leaves out included."""
+
+    own: Array
+    """Of the moment or later by their own time."""
+    any: Array
+    """Also, of rows that are edges, by the time of an end."""
+    named: Array
+    """Another row names them by their key."""
+    newest: Array
+    """None is later: they say how far the data reaches."""
+
+    def spare(self, rows: Array) -> None:
+        """Take rows, int64 (k,), for earlier ones."""
+        self.own[rows] = self.any[rows] = False
+
+
+def late_rows(config: DatabaseConfig, tables: dict[str, TableRows], moment: int, intake: Intake) -> dict[str, LateRows]:
+    """Return the late rows of each table; memory: four bytes a row."""
+    named = {name: np.zeros(table.num_rows, np.bool_) for name, table in tables.items()}
+    late: dict[str, tuple[Array, Array]] = {}
+    for name, table in tables.items():
+        own = np.zeros(table.num_rows, np.bool_) if table.time is None else table.time >= moment
+        both = own.copy()
+        keys = list(table.config.foreign)
+        for chunk in table.chunks(keys, table.texts_of_keys(tables, keys), intake=intake) if keys else ():
+            codes = {key: look_up(chunk.batch, key, tables[table.config.foreign[key]].nodes) for key in keys}
+            for key, named_rows in codes.items():
+                named[table.config.foreign[key]][named_rows[named_rows >= 0]] = True
+            times = row_times(table, tables, chunk.time, codes)
+            if times is not None:
+                both[chunk.first : chunk.first + len(times)] = times >= moment
+        late[name] = own, both
+    labels = config.predict.labels
+    if labels is not None:
+        entities = tables[config.predict.table]
+        for batch in intake.batches(labels, [labels.key], entities.nodes.texts(labels.key)):
+            labelled = entities.nodes.look_up(batch, labels.key)
+            named[entities.name][labelled[labelled >= 0]] = True
+    of_tables = {}
+    for name, table in tables.items():
+        newest = np.zeros(table.num_rows, np.bool_) if table.time is None else table.time == table.time.max()
+        of_tables[name] = LateRows(*(_in_files(table, rows) for rows in (*late[name], named[name], newest)))
+    return of_tables
+
+
+def _in_files(table: TableRows, rows: Array) -> Array:
+    """Return flags of a table's rows as flags of its files' rows; those that ingest leaves out are False."""
+    if table.kept is None:
+        return rows
+    whole = np.zeros(len(table.kept), np.bool_)
+    whole[table.kept] = rows
+    return whole
+
+
+def late_labels(labels: LabelTableConfig, moment: int, intake: Intake) -> Array:
+    """Return which labels are of the moment or later, bool (n,)."""
+    assert labels.time is not None
+    clock = RowTimes(labels.time, labels.form_of(labels.time), labels.epoch)
+    batches = intake.batches(labels, [labels.time], clock.texts, (), clock.inferred)
+    return np.concatenate([clock.read_rows(batch, gaps=True)[0] >= moment for batch in batches])

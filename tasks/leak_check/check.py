@@ -20,8 +20,7 @@ from tasks.ingest.database.relbench.dataset import Relbench
 from tasks.ingest.stage import open_dataset
 from tasks.ingest.synthetic.shop import SyntheticShop, shop_database, write_shop
 from tasks.leak_check.changed_tables import change_tables
-from tasks.leak_check.inputs import SeedInputs, differences
-from tasks.leak_check.same_rows import known_rows, same_ids
+from tasks.leak_check.inputs import SeedInputs, differences, known_rows, same_ids
 from tasks.leak_check.telling_columns import telling_columns
 from tasks.sampling.relational.batches import SeedMoments
 from tasks.stage import InnerListener, Listener, Parent, StageContext, run_stage
@@ -127,10 +126,7 @@ class _CheckedRecipe:
         self.inputs = SeedInputs(recipe, self._options, store)
 
     def changed(self, moment: int, nodes: Array, folder: Path) -> tuple[SeedInputs, DatabaseConfig]:
-        """Return the same with other data from a moment on, and its tables.
-
-        `nodes` are the seeds, and `folder` is there for the data.
-        """
+        """Return the same with other data, in `folder`, from a moment on, and its tables; `nodes` are the seeds."""
         recipe, home = self._recipe, Home.open(folder / "home")
         since = time_text(moment, self._data.manifest.time_unit)
         listener = Listener() if self._listener is None else self._listener
@@ -159,7 +155,6 @@ class _CheckedRecipe:
 
 
 def _compare(before: SeedInputs, after: SeedInputs, nodes: Array, moment: int) -> Counter[str]:
-    """Return what differs, to the number of seeds."""
     changed: Counter[str] = Counter()
     for node, twin in zip(nodes, after.nodes_of(before.ids[nodes]), strict=True):
         if twin < 0:
@@ -198,10 +193,7 @@ def _prepare(recipe: Recipe, data: Parent, home: Home, listener: Listener | None
 
 
 def _seeds(store: GraphStore, moment: int, count: int) -> Array:
-    """Return seeds of a moment and, as many, of earlier ones, int64 (n,): always the same.
-
-    Of the very moment it is at most every other row, for the rest changes; the newest before it take the places left.
-    """
+    """Return seeds of a moment (every other row, for the rest changes) and, as many, of earlier ones, int64 (n,)."""
     random = np.random.default_rng(0)
     every = np.concatenate([np.asarray(store[f"{split}_idx"], np.int64) for split in ("train", *_SPLITS)])
     time = np.asarray(store["node_time"][every])

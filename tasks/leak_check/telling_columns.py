@@ -68,10 +68,7 @@ def telling_columns(store: GraphStore, dataset: DatasetStore) -> list[str]:
 def _columns(
     dataset: DatasetStore, table: str, features: tuple[FeatureColumn, ...], rows: Array
 ) -> Iterator[tuple[str, Array, bool]]:
-    """Yield name, values float64 (n,) and whether they are categories, of each column of some rows; -1: there is none.
-
-    Without a row a number is NaN, and a category one of its own.
-    """
+    """Yield name, values float64 (n,) and whether they are categories, of each column of some rows; -1: no row."""
     for feature in features:
         values = dataset.column(table, feature.column)[rows].reshape(len(rows), -1).astype(np.float64)
         is_category = feature.kind == "categorical"

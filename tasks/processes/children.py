@@ -54,10 +54,7 @@ def inherited_environment() -> dict[str, str]:
 
 
 def die_with_parent(expected: int | None = None) -> None:
-    """Ask the kernel for SIGKILL when the parent ends (however that happens); end now if it did already.
-
-    The kernel watches the thread that started this process. `expected` is the parent's process id where it is known.
-    """
+    """Ask for SIGKILL when the parent's thread (of the process `expected`) ends; end now if it did already."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     parent = os.getppid()
     if parent == 1 if expected is None else parent != expected:
@@ -65,10 +62,7 @@ def die_with_parent(expected: int | None = None) -> None:
 
 
 def end_group(process: subprocess.Popen[bytes], grace_seconds: float = 1.0) -> None:
-    """End a process that leads its own group, and all that are in the group: SIGTERM, then SIGKILL.
-
-    What they write is whole or absent: nothing of theirs is worth a longer wait.
-    """
+    """End a process that leads its own group, and all that are in the group: SIGTERM, then SIGKILL."""
     for number, wait in ((signal.SIGTERM, grace_seconds), (signal.SIGKILL, grace_seconds)):
         try:
             os.killpg(process.pid, number)
@@ -93,9 +87,8 @@ def has_children(pid: int) -> bool:
 def call_in_child(function: Callable[[], object]) -> int:
     """Call a library in a forked child; return its exit code (0: `function` returned), negative for a signal.
 
-    For a library that does not let a process end: METIS takes SIGTERM for an error of its own and goes on with half a
-    result. The child has this process's memory; what `function` is to leave goes into `shared_array`. It must not wait
-    for locks: other threads may hold them.
+    For a library that does not let a process end (METIS takes SIGTERM for an error of its own). What `function` is to
+    leave goes into `shared_array`; it must not wait for locks, which other threads may hold.
     """
     parent, began_with = os.getpid(), process_bytes()
     pid = os.fork()

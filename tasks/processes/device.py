@@ -11,14 +11,10 @@ from models.dgl import adapter as dgl_adapter
 
 
 def choose_device(wanted: str, local_rank: int = 0, *, share: bool = False) -> torch.device:
-    """Return the device of a rank; `auto` takes a GPU where torch sees one.
+    """Return the device of a rank by its number on this machine; `auto` takes a GPU where torch sees one.
 
-    Args:
-        wanted: `auto`, `cpu` or `cuda`.
-        local_rank: the rank's number on this machine.
-        share: whether ranks beyond the GPUs take turns through them (`train.share_gpu`).
-
-    Raises RecipeError: `cuda` is wanted and cannot be had, or there are more ranks than GPUs.
+    `share`: ranks beyond the GPUs take turns through them. Raises RecipeError: `cuda` is asked for and cannot be had,
+    or there are more ranks than GPUs.
     """
     if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")

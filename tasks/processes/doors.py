@@ -1,8 +1,7 @@
 """Tell other users of a machine at a loopback's connections, and keep them out of those between its ranks.
 
-gloo listens on the loopback as long as a rank lives, where every user of the machine can connect. It asks for no
-password: whoever is there first with a small number is taken for the peer of that number. Who comes later is ignored,
-but a rank that has no descriptor left for one more connection aborts.
+gloo listens on the loopback as long as a rank lives and asks for no password: whoever is there first with a small
+number is taken for the peer of that number.
 """
 
 from __future__ import annotations
@@ -65,10 +64,7 @@ def closing_doors(*, deaf: bool = True) -> Iterator[None]:
 
 
 def may_be_ours(client: tuple[str, int], server: tuple[str, int]) -> bool:
-    """Whether a process of this user, or root's, has the client's end of a connection within this machine.
-
-    One that has closed its end already belongs to nobody, which is not us.
-    """
+    """Whether a process of this user, or root's, still has the client's end of a connection within this machine."""
     file = "/proc/net/tcp6" if ":" in client[0] else "/proc/net/tcp"
     ends = tuple(map(_kernel_address, (client, server)))
     return any(
@@ -90,7 +86,6 @@ def _connections(file: str = "/proc/net/tcp") -> list[_Connection]:
 
 
 def _sockets() -> dict[int, int]:
-    """Return this process's descriptors of sockets by inode."""
     found = {}
     for path in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):  # the folder's own
@@ -100,11 +95,7 @@ def _sockets() -> dict[int, int]:
 
 
 def _stop_accepting(descriptor: int) -> None:
-    """Have the kernel drop what arrives for a listening socket; what is connected stays.
-
-    Closed, or shut down, it would be an error to gloo, which ends the process. A kernel that has no filters, as in some
-    sandboxes, goes on to accept.
-    """
+    """Have the kernel drop what arrives for a listening socket, where it has filters; closing it would end gloo."""
     code = ctypes.create_string_buffer(_DROP_ALL, len(_DROP_ALL))
     with socket.socket(fileno=os.dup(descriptor)) as listener, contextlib.suppress(OSError):
         listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HP", 1, ctypes.addressof(code)))

@@ -100,10 +100,7 @@ def closing(close: Callable[[], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def held_back() -> Iterator[None]:
-    """Let what belongs together be done: a signal to end is felt behind the block, if that takes less than the grace.
-
-    In another thread than the main one, where signals are felt, it does nothing.
-    """
+    """Let a signal to end be felt behind the block, if that takes less than the grace; in the main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -120,10 +117,7 @@ def held_back() -> Iterator[None]:
 
 @contextlib.contextmanager
 def undisguised() -> Iterator[None]:
-    """Raise the interrupt itself where a library has made an error of its own of it.
-
-    So does pydantic of whatever ends a serializer; and a child that was killed ends with an error too.
-    """
+    """Raise the interrupt itself where a library (pydantic, of whatever ends a serializer) made an error of it."""
     try:
         yield
     except Exception as error:
@@ -147,7 +141,7 @@ def prompt_ending() -> Iterator[None]:
     os.set_blocking(writer, False)
     terminals = [number for number in (0, 1, 2) if _is_terminal(number)]
 
-    def end(number: int, frame: FrameType | None) -> None:
+    def end(number: int, _frame: FrameType | None) -> None:
         if number == signal.SIGHUP:
             nowhere = os.open(os.devnull, os.O_RDWR)  # each word to a terminal that is gone would raise an error
             for terminal in terminals:
@@ -203,7 +197,6 @@ def _watch(reader: int) -> None:
 
 
 def _seconds_left(seconds: float) -> float:
-    """Return how much is left of so many seconds since the first signal."""
     assert _state.signalled_at is not None
     return _state.signalled_at + seconds - time.monotonic()
 
@@ -223,7 +216,6 @@ def kill_children() -> None:
 
 
 def _end_now() -> None:
-    """Close what is open, each as far as it gets, and end."""
     kill_children()
     # Side by side: a server that does not answer must not keep the others waiting.
     threads = [threading.Thread(target=_close_quietly, args=(close,), daemon=True) for close in _state.closers]

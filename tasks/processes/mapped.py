@@ -19,10 +19,7 @@ _SHARE = 0.5
 
 @contextlib.contextmanager
 def rows_at_random(table: Tensor | NDArray[Any]) -> Iterator[None]:
-    """Let the kernel read only the pages that are touched of a table that is a file's map and larger than memory.
-
-    It reads 32 pages and more for each that is touched otherwise, which pays where the others stay to be used.
-    """
+    """Let the kernel read only touched pages, not 32 around each, of a mapped table that is larger than memory."""
     if table.nbytes <= _SHARE * available_bytes():
         yield
         return

@@ -19,10 +19,7 @@ _MOST_SHARE = 0.01
 
 
 def process_bytes(pid: int | str = "self") -> int:
-    """Return anonymous + shared memory of a process in bytes; 0 if it is gone.
-
-    Pages of memory-mapped files are left out: they are the kernel's cache, taken back when memory is short.
-    """
+    """Return anonymous + shared memory of a process in bytes (no memory-mapped files); 0 if it is gone."""
     total = 0
     try:
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
@@ -88,10 +85,7 @@ def _number(path: Path) -> int | None:
 
 
 def descendants(process: int | None = None) -> list[int]:
-    """Return the ids of all processes below one (this one).
-
-    The kernel's lists of children are read, where it keeps any: psutil reads every process of the machine.
-    """
+    """Return the ids of all processes below one (this one), from the kernel's lists of children where it keeps any."""
     root = process or os.getpid()
     if not Path(f"/proc/self/task/{threading.get_native_id()}/children").exists():
         try:
@@ -133,10 +127,7 @@ def tree_bytes(without: frozenset[int] = frozenset()) -> int:
 
 
 class PeakMemory:
-    """Context manager that samples memory from a thread; `peak_bytes` holds the highest value seen.
-
-    Children that were there before (the run's Prefect server) are not counted.
-    """
+    """Context manager that samples memory from a thread into `peak_bytes`, without children that were there before."""
 
     def __init__(self) -> None:
         self.peak_bytes = 0

@@ -1,7 +1,4 @@
-"""Which Prefect run a publication belongs to; set by the flow, read by the stage.
-
-Part of no key, but for `leave_champion`: that decides what a publication does.
-"""
+"""Which Prefect run a publication belongs to; in no key, but for `leave_champion`: that decides what it does."""
 
 from __future__ import annotations
 

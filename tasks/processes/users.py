@@ -13,8 +13,8 @@ from pathlib import Path
 def stand_in_for_user(home: Path) -> None:
     """Give a process whose user has no name a name, and one without a home of its own the folder `user` of ours.
 
-    Prefect, numba, matplotlib, torch and MLflow ask for them, most when they are imported. Processes that are started
-    later have them too. A home that there is stays; where it cannot be written to, caches go into the folder.
+    Prefect, numba, matplotlib, torch and MLflow ask for them. Where a home cannot be written to, caches go to the
+    folder.
     """
     try:
         getpass.getuser()

@@ -19,8 +19,7 @@ from tasks.apply.model.row_ids import write_row_ids
 from tasks.processes import ending
 from tasks.processes.run_context import current_run
 from tasks.publish import profile, snapshots
-from tasks.publish.champion.comparison import Challenge
-from tasks.publish.champion.judge import Judge, candidate
+from tasks.publish.champion.comparison import Challenge, Judge, candidate
 from tasks.publish.champion.trained import write_trained
 from tasks.publish.gate.rules import Candidate, Decision, controls_named
 from tasks.publish.map.of_run import write_maps

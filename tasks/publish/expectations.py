@@ -97,11 +97,7 @@ def check_arrival(recipe: Recipe, ingest: Parent, reference: Reference | None, s
 
 
 def _check_counts(
-    recipe: Recipe,
-    counts: Mapping[str, int],
-    before: SnapshotSummary | None,
-    name: str,
-    warn: Say | None,
+    recipe: Recipe, counts: Mapping[str, int], before: SnapshotSummary | None, name: str, warn: Say | None
 ) -> None:
     """Hold rows against what is expected; `warn` of what nobody expects, None: not."""
     rows = recipe.expect.rows

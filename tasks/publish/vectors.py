@@ -83,7 +83,6 @@ def versions_taken(asked: Recipe, recipe: Recipe) -> list[tuple[str, str]]:
 
 
 def _published(reference: str, home: Home) -> Published:
-    """Return the files of the model version that a reference means now."""
     from tasks.apply.model.published import read_published
     from tasks.publish.tracking.registered import fetch_model, find_version
     from tasks.publish.tracking.registry import open_registry
@@ -122,7 +121,6 @@ def vector_tags(parents: Mapping[str, Parent]) -> dict[str, str]:
 
 @contextmanager
 def _about(config: EmbeddingConfig) -> Iterator[None]:
-    """Say of errors which option they are about."""
     what = f"preprocess.transforms: embedding: model={config.model}"
     try:
         yield
@@ -156,10 +154,7 @@ def _load(home: Home, stage: str, key: str, kind: type[M]) -> M | None:
 
 
 def provide_vectors(
-    recipe: Recipe,
-    home: Home,
-    listener: Listener | None = None,
-    map_shards: MapShards = map_in_process,
+    recipe: Recipe, home: Home, listener: Listener | None = None, map_shards: MapShards = map_in_process
 ) -> list[StageOutcome[VectorsManifest]]:
     """Make the vectors that a recipe's features are taken from, as far as the home lacks them.
 

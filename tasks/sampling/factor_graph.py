@@ -13,10 +13,9 @@ from configs.errors import DataError
 from models.kernels.sparse.adjacency import Adjacency
 from models.vectors.base import FactorGraph
 from tasks.arrays import Array
-from tasks.sampling.neighborhoods.lookup import frozen
+from tasks.sampling.neighborhoods.in_edges import frozen
 from tasks.sampling.neighborhoods.neighbors import derive_key
-from tasks.sampling.walks.pairs import expected_pairs, walk_pairs
-from tasks.sampling.walks.random_walks import Walks, out_weights
+from tasks.sampling.walks.random_walks import Walks, expected_pairs, out_weights, walk_pairs
 
 _PAIRS = 1
 _PAIRS_AT_A_TIME = 1 << 24

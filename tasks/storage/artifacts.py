@@ -61,10 +61,7 @@ def describe_files(folder: Path) -> dict[str, FileEntry]:
 
 
 def write_atomic(path: Path, content: bytes | Iterable[bytes], mode: int = 0o666) -> None:
-    """Write a file whole or not at all; see `atomic_file`.
-
-    `content` may come in parts, so that what is large need not be in memory at once.
-    """
+    """Write a file whole or not at all (`atomic_file`); `content` may come in parts."""
     with atomic_file(path, mode) as file:
         file.writelines([content] if isinstance(content, bytes) else content)
 
@@ -107,10 +104,7 @@ def _locked_draft(path: Path, mode: int) -> tuple[Path, int]:
 
 
 def empty_draft(path: Path) -> Path:
-    """Make an empty file beside `path`, which it becomes later.
-
-    One that a killed process has left goes, and so does a link that another user of the folder has put there.
-    """
+    """Make an empty file beside `path`, which it becomes later; one that a killed process or another user left goes."""
     draft = beside(path, ".partial")
     draft.unlink(missing_ok=True)
     draft.touch(exist_ok=False)
@@ -119,10 +113,7 @@ def empty_draft(path: Path) -> Path:
 
 @contextlib.contextmanager
 def file_lock(path: Path, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
-    """Hold an exclusive kernel lock; it goes with the process, however that ends.
-
-    `on_wait` is called once if another process holds it.
-    """
+    """Hold an exclusive kernel lock, which goes with the process; `on_wait` is called once if another one holds it."""
     with _lock_file(path) as descriptor:
         if not _take(descriptor):
             if on_wait is not None:
@@ -140,7 +131,6 @@ def try_lock(path: Path) -> Iterator[bool]:
 
 @contextlib.contextmanager
 def _lock_file(path: Path) -> Iterator[int]:
-    """Open a lock's file; what is held of it ends with the block."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
@@ -234,10 +224,9 @@ class ArtifactStore:
         return self.home.locks / f"{file_name(stage)}-{file_name(key)}.lock"
 
     def load(self, stage: str, key: str, kind: type[M], *, deep: bool = False) -> M | None:
-        """Return the verified manifest, or None where there is no such artifact.
+        """Return the verified manifest (sizes, with `deep` sha256 too), or None where there is no such artifact.
 
-        Sizes are compared always, sha256 with `deep`. Raises IntegrityError: the artifact is damaged (the message names
-        the file).
+        Raises IntegrityError: the artifact is damaged; the message names the file.
         """
         folder = self.folder(stage, key)
         path = folder / MANIFEST_NAME

@@ -1,9 +1,8 @@
 """File names from names that data, recipes, servers and registries give. Nothing else makes a path of such a name.
 
-A column may be called `../../etc`, a node type `a/b`, a model's source may end with `/../../out`. As a part of a path
-each would lead out of the folder that it is meant for. So a name from outside goes through `file_name` (or, where it
-already names a file in the user's own folder, has to be `is_file_name`), and a path that a stored record gives goes
-through `inner_path`. `tests/test_file_names.py` looks for other joins in the code.
+A column may be called `../../etc`. A name from outside goes through `file_name` (or, where it names a file in the
+user's own folder, has to be `is_file_name`), and a path that a stored record gives goes through `inner_path`.
+`tests/test_file_names.py` looks for other joins in the code.
 """
 
 from __future__ import annotations
@@ -37,10 +36,7 @@ def file_name(text: str) -> str:
 
 
 def joined_name(parts: Sequence[str]) -> str:
-    """Return `a__b__c`: one name of several. Distinct parts have distinct names.
-
-    Where a part's own underscores leave open where it ends, a digest of all follows.
-    """
+    """Return `a__b__c`, distinct for distinct parts: where their underscores leave open which, a digest follows."""
     name = "__".join(parts)
     if all(part and "__" not in part and part == part.strip("_") for part in parts):
         return name

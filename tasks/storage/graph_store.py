@@ -152,10 +152,7 @@ def open_rows(path: Path, entry: ArrayEntry, start: int, stop: int) -> Array:
 
 
 def create_array(path: Path, shape: tuple[int, ...], dtype: Any) -> Array:
-    """Return a new `.npy` file as a writable memory map (plain memory where it is empty).
-
-    The room is taken beforehand: a full disk is an OSError here, where writing to the map would end the process.
-    """
+    """Return a new `.npy` file as a writable memory map (empty: plain memory); a full disk is an OSError here."""
     if 0 in shape:
         empty = np.empty(shape, dtype)
         np.save(path, empty)
@@ -196,6 +193,5 @@ class ArrayWriter:
         link_or_copy(store.folder / entry.path, self._add(name, entry.dtype, entry.shape))
 
     def _add(self, name: str, dtype: str, shape: tuple[int, ...]) -> Path:
-        """Note an array and return its file."""
         self.entries[name] = ArrayEntry(path=f"{file_name(name)}.npy", dtype=dtype, shape=shape)
         return self.folder / self.entries[name].path

@@ -59,11 +59,9 @@ class IdMap:
         return numbers if table is None else _combined(table.take(numbers))
 
     def columns(self, nodes: Array, name: str = "id") -> dict[str, pa.Array]:
-        """Return what names nodes (n,) in a file: the column `name` of original ids.
+        """Return what names nodes (n,) in a file: the column `name` of original ids; at moments `entity`, `moment`.
 
-        Where ids of the data set name several nodes each, also `row` (of `source`: `source_row`): the node's number
-        among those of its type, from 0 in the data's order. Where nodes are entities at moments, also `entity` and
-        `moment`.
+        Where ids name several nodes each, also `row` (of `source`: `source_row`): the number among those of the type.
         """
         found = {name: self.lookup(nodes)} | self._entities(nodes)
         if self._ids_repeat:
@@ -92,10 +90,9 @@ class IdMap:
         return {"graph_id": self.lookup_graphs(graphs), "row": pa.array(np.asarray(graphs, np.int64))}
 
     def find(self, ids: pa.Array, kind: str, rows: Array | None = None, row_column: str = "row") -> Array:
-        """Return the graph's nodes by original ids (n,) of one node type: int64 (n,), -1 for ids that are not known.
+        """Return a type's nodes by original ids (n,): int64 (n,); -1: not known, -2: left out of the graph.
 
-        A node that is known but was left out of the graph (`components.keep`, a snapshot) is -2. `rows`,
-        `row_column`: see `find_rows`, which says what raises.
+        `rows`, `row_column` and what raises: see `find_rows`.
         """
         nodes = self.nodes_of_type(kind, left_out=-2)
         count = len(nodes)
@@ -107,10 +104,7 @@ class IdMap:
         return np.where(rows < 0, -1, np.where(rows < len(nodes), found, -2))
 
     def nodes_of_type(self, kind: str, left_out: int | None = None) -> Array:
-        """Return the graph's nodes of a type in the order of the data set, int64 (n,).
-
-        With `left_out` that number stands for each node of the data set that is not in the graph.
-        """
+        """Return a type's nodes in the data set's order, int64 (n,); those not in the graph as `left_out`, if given."""
         number = self._graph.manifest.node_types.index(kind)
         first, last = (int(self._offsets[number + step]) for step in (0, 1))
         nodes = np.full(last - first, -1 if left_out is None else left_out, np.int64)
@@ -150,7 +144,6 @@ class IdMap:
         return self._graph.manifest.node_types.index(self._graph.manifest.target_type)
 
     def _types(self, dense: Array) -> Array:
-        """Return the number of each node's type."""
         return np.searchsorted(self._offsets, dense, side="right") - 1
 
     def _of_type(self, number: int, dense: Array) -> pa.Array:
@@ -185,14 +178,8 @@ def find_rows(
 ) -> Array:
     """Return the row of each original id (n,) in an id table: int64 (n,), -1 where it is not there.
 
-    Without such a table the rows' numbers serve as ids. Memory: what the ids asked for take, and a piece of the table.
-
-    Args:
-        dataset, table: the table, if it has it.
-        count: rows that there are, where there is no table.
-        ids: what is looked for.
-        rows: int64 (n,), which of several rows with one id is meant; read for such ids only.
-        row_column: the column that `rows` would stand in, for messages.
+    Without such a table the rows' numbers, below `count`, serve as ids. `rows`, int64 (n,), says which of several rows
+    with one id is meant, `row_column` what messages call it. Memory: what the ids take, and a piece of the table.
 
     Raises DataError: texts are asked for, and the ids are numbers; an id stands in several rows, and `rows` does not
     tell which of them is meant.
@@ -275,10 +262,7 @@ def has_own_ids(manifest: DatasetManifest, kind: str) -> bool:
 
 
 def structure_digest(manifest: DatasetManifest) -> str:
-    """Return a digest of the nodes' number and of the edges: where two data sets have one, their numbers name the same.
-
-    Features, labels and splits of nodes have no part in it.
-    """
+    """Return a digest of the nodes' number and the edges: equal where the numbers of two data sets name the same."""
     counts = [[one.name, one.num_nodes] for one in manifest.node_types]
     tables = [f"edges/{one.name}" for one in manifest.edge_types]
     files = [[name, [manifest.files[path].sha256 for path in manifest.tables[name].shards]] for name in tables]

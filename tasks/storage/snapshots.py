@@ -69,8 +69,6 @@ class _Stage:
 
 @dataclass(frozen=True)
 class _Record:
-    """What is read of a run's record."""
-
     recipe: str
     config: dict[str, Any]
     stages: dict[str, _Stage]
@@ -80,8 +78,7 @@ class _Record:
 def earlier_snapshots(home: Home, recipe: Recipe, stage: str) -> list[SnapshotRun]:
     """Return the recipe's runs as of an earlier moment whose artifact of `stage` is there, the newest moment first.
 
-    A recipe is known by its name, and keeps the kind of its model. Of runs as of one moment those with the same options
-    come first, then the latest.
+    Recipes are told by name and model; of one moment those with the same options come first, then the latest.
     """
     if recipe.snapshot.as_of is None:
         return []
@@ -94,14 +91,8 @@ def earlier_snapshots(home: Home, recipe: Recipe, stage: str) -> list[SnapshotRu
             if record.recipe != recipe.name or as_of is None or stage not in record.stages:
                 continue
             earlier = is_earlier(normalise_as_of(as_of), recipe.snapshot.as_of, unit)
-        except (
-            IntegrityError,
-            OSError,
-            ValueError,
-            LookupError,
-            AttributeError,
-        ):  # being written, or not the record of a run with snapshots
-            continue
+        except (IntegrityError, OSError, ValueError, LookupError, AttributeError):
+            continue  # being written, or not the record of a run with snapshots
         keys = {name: entry.key for name, entry in record.stages.items()}
         if model != recipe.model.name or not earlier or not store.folder(stage, keys[stage]).is_dir():
             continue

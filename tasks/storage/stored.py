@@ -1,7 +1,4 @@
-"""What graphmill has stored, read again: of the kind that was written, or IntegrityError.
-
-A record may be damaged, cut off, or made by somebody else; none of that may come out as an error of our own code.
-"""
+"""What graphmill has stored, read again: of the kind that was written, or IntegrityError."""
 
 from __future__ import annotations
 
@@ -29,10 +26,7 @@ def read_json(path: Path) -> Any:
 
 
 def of_kind(kind: Any, values: Any, source: object) -> Any:
-    """Return plain values as a type, dataclass or model; `source` is named in messages.
-
-    Raises IntegrityError: something is missing or of another kind.
-    """
+    """Return plain values as a type, dataclass or model. Raises IntegrityError, naming `source`: another kind."""
     try:
         return TypeAdapter(kind).validate_python(values)
     except (ValueError, RecursionError) as error:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+import zipfile
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -38,6 +39,19 @@ ClassWeights = tuple[tuple[tuple[float, ...], ...], ...]
 """Of each task that shares the model (else of the only one): of one class a row a single tuple with a weight for each
 class; of label columns a pair for each, of 0 and of 1; of a regression nothing."""
 Section = TypeVar("Section", bound=TrainBase, covariant=True)
+
+
+def check_archive(path: Path) -> None:
+    """Raise ValueError, or BadZipFile: a checkpoint was changed after it was written."""
+    with zipfile.ZipFile(path) as file:
+        changed = file.testzip()
+    if changed is not None:
+        raise ValueError(f"its part {changed} was changed after it was written")
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a damaged file, so that nothing reads it again; return its new path."""
+    return path.replace(path.with_name(f"{path.name}.damaged"))
 
 
 def cores() -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import time
+import zipfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 
 from tasks.train.embeddings.host_tables import take_tables
-from tasks.train.job import LAST, Job
+from tasks.train.job import BEST, LAST, Job, check_archive, set_aside
 from tasks.train.ranks.collectives import from_main, joined, sum_over_ranks
 from tasks.train.state import checkpoint
 from tasks.train.state.journal import Journal, Progress
@@ -53,6 +54,8 @@ class Engine:
     steps_a_round = 1
     eval_every: int | None = None
     """Epochs between validations; None: what is learnt is measured at the end only."""
+    best_is_file = False
+    """Whether `judge` writes the best model; else the last checkpoint leads to it."""
     checkpoint_every: int | None = None
     """Epochs between checkpoints; None: only the clock says when (`train.checkpoint_minutes`)."""
 
@@ -168,6 +171,9 @@ class Bookkeeper:
         progress, engine = self.progress, self.engine
         patience = getattr(self.train, "patience", None) or math.inf
         with engine.running():
+            if engine.best_is_file and progress.best_epoch and from_main(self._lost_best()):
+                progress.best_epoch, progress.best_metric = 0, -math.inf
+                self.journal.record(self._validate())
             while progress.step < engine.total_steps and progress.evaluations_without_gain < patience:
                 began = time.perf_counter()
                 engine.step()
@@ -180,6 +186,19 @@ class Bookkeeper:
         if not self._is_saved:
             self.save()
         engine.end()
+
+    def _lost_best(self) -> bool:
+        """Whether rank 0 has no best model, or a damaged one, which is set aside."""
+        path = self.engine.job.work / BEST
+        if not self.engine.ranks.is_main:
+            return False
+        try:
+            check_archive(path)
+        except (OSError, ValueError, zipfile.BadZipFile) as error:
+            kept = f", was set aside as {set_aside(path).name}" if path.exists() else ""
+            print(f"warning: {path} is damaged ({error}){kept}; the best epoch is chosen from here on", flush=True)
+            return True
+        return False
 
     def _finish_round(self) -> None:
         progress, engine, before = self.progress, self.engine, self.progress.epoch

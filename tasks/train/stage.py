@@ -20,7 +20,7 @@ from tasks.storage.manifests import DatasetManifest, PartitionManifest
 from tasks.storage.outcomes import RunResult
 from tasks.train.families import family_of, trainings, unread_edge_features
 from tasks.train.gradients.sizes import remember_trained
-from tasks.train.job import BEST, LAST, METRICS, OWN_MODEL, RESULT, AnyJob, ClassWeights, Job, stage_config
+from tasks.train.job import BEST, LAST, METRICS, OWN_MODEL, AnyJob, ClassWeights, Job, stage_config
 from tasks.train.ranks.agreement import facts_of, pace_of
 from tasks.train.ranks.launch import run_training
 from tasks.train.warm.start import PARENT, earlier_training, warm_start
@@ -144,14 +144,13 @@ def _refuse_later_rows(recipe: Recipe, manifest: PartitionManifest) -> None:
 
 
 def _run_all(jobs: Sequence[AnyJob], context: StageContext) -> dict[str, Any]:
-    """Run one training after the other, but those that an interrupted build has finished; return the last's result."""
+    """Run one training after the other; return the last's result."""
     result: dict[str, Any] = {}
     for number, job in enumerate(jobs, start=1):
         if len(jobs) > 1:
             context.message(f"training {number} of {len(jobs)}")
         job.work.mkdir(exist_ok=True)
-        if number == len(jobs) or not (job.work / RESULT).exists():
-            result = run_training(job, context)
+        result = run_training(job, context)
     return result
 
 

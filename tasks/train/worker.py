@@ -7,6 +7,7 @@ ends with exit code 2: trying again would not help.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from configs.errors import GraphmillError
 from tasks.processes.children import PARENT, die_with_parent
+from tasks.storage.artifacts import is_full_disk
 from tasks.supervise import write_error
 from tasks.train.job import ERROR, LOGS, Job
 
@@ -39,9 +41,12 @@ def main(job_path: Path) -> int:
     except Exception as error:
         from tasks.train.ranks.failures import final_error
 
-        if not isinstance(error, GraphmillError):
+        full_disk = is_full_disk(error)
+        if not isinstance(error, GraphmillError) and not full_disk:
             traceback.print_exc()
             sys.stderr.flush()
+        if full_disk and not under_torchrun:
+            return errno.ENOSPC  # an error has no room there: who started this one knows by the exit code
         final = final_error(error, rank)
         if final is None:
             os._exit(1)  # peers may wait in a collective for ever: leave at once, who started this one ends them

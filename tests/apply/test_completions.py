@@ -18,12 +18,14 @@ from models.knowledge.base import KnowledgeModel, made_queries
 from tasks.apply.completion import answers as completing
 from tasks.apply.completion.answers import ASKED, Completer
 from tasks.apply.completion.asked import CompletionRequest
-from tasks.apply.completion.queries import read_queries
+from tasks.apply.completion.names import read_queries
 from tasks.apply.model.files import write_model
 from tasks.apply.vector_files.formats import ENDINGS
 from tasks.apply.vector_files.neighbors import nearest
 from tasks.arrays import Array
 from tasks.inference.triples import TripleSplits
+from tasks.ranking.triples import RankedTriples
+from tasks.ranking.types import OF_RELATION, EntityTypes
 from tasks.stage import Parent
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import SPLITS
@@ -300,10 +302,7 @@ def test_names_that_are_no_texts(tmp_path: Path, cells: pa.Array) -> None:
         ("head,relation\n", "has no rows"),
         ("head,relation\nd3,next\nd4,nexst\n", r"\(row 1, column relation\): 'nexst' is no relation"),
         ("relation,tail\nnext,d3\nnext,q\n", r"\(row 1, column tail\): 'q' is no entity"),
-        (
-            "relation,tail\nnext,q\nnext,d3\nnext,p\nnext,q\n",
-            r"\(row 0, .*'q' is no entity.*; not there either: p$",
-        ),
+        ("relation,tail\nnext,q\nnext,d3\nnext,p\nnext,q\n", r"\(row 0, .*'q' is no entity.*; not there either: p$"),
         ("head,relation\nd3,a\nd3,b\nd3,c\n", r"\(row 0, .*'a' is no relation.*; not there either: b, c$"),
         ("head,relation,type\nd3,next,\nd3,next,genes\n", r"\(row 1, column type\): 'genes' is no entity type.*'gene'"),
         ("head,tail,type\nd3,g4,gene\n", r"\(row 0, column type\): has a type, and a relation is asked for"),
@@ -396,3 +395,50 @@ def test_given_entities_and_their_neighbours(plain: Knowledge) -> None:
     (plain.folder / "some.csv").write_text("id\nx7\n")
     with pytest.raises(DataError, match=r"some\.csv \(row 0\): 'x7' is an entity of several types"):
         plain.serve("embeddings", given={"nodes": plain.folder / "some.csv"})
+
+
+def test_one_type_of_entities(plain: Knowledge) -> None:
+    for query in ((4, 0, ASKED), (ASKED, 3, 17)):
+        given = {"queries": query_file(plain, [query], plain.folder / "typed.parquet")}
+        for asked, types in (({"type": "drug"}, "d"), ({"type": "gene"}, "g"), ({"any_type": True}, "dg"), ({}, "")):
+            plain.serve(given=given, asked=CompletionRequest(k=N, **asked))
+            wanted = expected(plain, query, N, mark=False, types=types)
+            end = completing.ENDS[query.index(ASKED)]
+            assert plain.table().column(end).to_pylist() == [plain.name(one[0][query.index(ASKED)]) for one in wanted]
+    with pytest.raises(RecipeError, match="--type 'drugs' is no entity type of this graph \\(did you mean 'drug'"):
+        plain.ask(head="d3", relation="next", type="drugs")
+
+
+def test_types_in_a_file_of_queries(plain: Knowledge) -> None:
+    path = plain.folder / "types.csv"
+    path.write_text("head,relation,type\nd3,next,gene\nd3,next,drug\nd3,treats,\n")
+    plain.serve(given={"queries": path}, asked=CompletionRequest(k=5))
+    table = plain.table().to_pylist()
+    kinds = [{row["tail"].split(":")[0] for row in table if row["query"] == number} for number in range(3)]
+    assert kinds == [{"gene"}, {"drug"}, {"gene"}]
+
+
+def test_why_nothing_is_left(plain: Knowledge) -> None:
+    asked = {"head": "d3", "relation": "treats"}
+    tails = [tail for head, relation, tail in plain.triples if relation == TREATS and plain.name(head) == "drug:d3"]
+    only = np.isin(np.arange(N), tails)  # all that count are known
+    for given, message in (
+        ({}, "no completion is left that is not a known triple; --known mark shows those, --any-type others"),
+        ({"type": "gene"}, "no completion of type gene is left that is not a known triple; --known mark shows those, "),
+        ({"type": "gene", "known": "mark"}, "no completion is left: the graph has no entity of type gene"),
+    ):
+        with pytest.MonkeyPatch.context() as patch:
+            nobody = np.zeros(N, np.bool_) if "known" in given else only
+            patch.setattr(
+                EntityTypes, "counted", lambda self, rows, *_, nobody=nobody: [(np.arange(len(rows)), nobody)]
+            )
+            [warning] = plain.serve(asked=CompletionRequest(**asked, **given), is_shown=True)["warnings"]
+        assert message in warning
+
+
+def test_a_relation_of_no_training_triple_has_had_no_type() -> None:
+    train = RankedTriples(np.array([[0, 2], [1, 2]]), np.array([0, 0]))
+    types = EntityTypes(np.array([0, 0, 1, 1]), 2, train, 2)
+    found = list(types.counted(np.array([0, 1, 0]), np.array([OF_RELATION, OF_RELATION, 0]), "tail"))
+    counted = {int(row): None if mask is None else mask.tolist() for rows, mask in found for row in rows}
+    assert counted == {0: [False, False, True, True], 1: None, 2: [True, True, False, False]}

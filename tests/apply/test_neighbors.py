@@ -12,8 +12,9 @@ from gensim.models import KeyedVectors
 from safetensors.numpy import save_file
 
 from configs.errors import DataError, RecipeError
-from tasks.apply.vector_files import neighbors, word_rows
+from tasks.apply.vector_files import neighbors
 from tasks.apply.vector_files import reader as vector_file
+from tasks.apply.vector_files import rows as vector_rows
 from tasks.apply.vector_files.formats import ENDINGS
 from tasks.apply.vector_files.neighbors import nearest
 from tasks.apply.vector_files.reader import VectorFile
@@ -82,14 +83,6 @@ def test_ids_may_come_as_texts_and_k_be_large(tmp_path: Path) -> None:
     assert found.node == 7
     assert sorted(found.ids) == [i for i in range(N) if i != 7]
     assert (np.diff(found.scores) <= 0).all()
-
-
-def test_vectors_of_other_programs_are_read(tmp_path: Path) -> None:
-    x = vectors()
-    flat = pa.FixedSizeListArray.from_arrays(pa.array(x.astype(np.float64).ravel()), DIM)
-    pq.write_table(pa.table({"name": [f"n{i}" for i in range(N)], "x": flat}), tmp_path / "own.parquet")
-    (found,) = nearest(tmp_path / "own.parquet", ["n3"], 4)
-    assert found.ids == [f"n{i}" for i in plain(x, 3, 4, "cosine")[0]]
 
 
 @pytest.mark.parametrize("kind", ["parquet", "npy"])
@@ -223,7 +216,7 @@ def test_damaged_words_are_refused(tmp_path: Path, name: str, content: bytes, wo
 
 
 def test_words_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(word_rows, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(vector_rows, "BLOCK_BYTES", 100)
     x = vectors()
     for format in ("word2vec", "word2vec-binary"):
         path = write(tmp_path, format, list(range(N)), x)
@@ -238,15 +231,14 @@ def test_tensors_of_other_programs(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": range(N)}), tmp_path / "t.ids.parquet")
     save_file({"weight": x.astype(np.float16)}, path)
     assert len(next(nearest(path, [3], 4)).ids) == 4
-    save_file({"a": x, "b": x}, path)
-    with pytest.raises(DataError, match=r"needs a tensor 'embedding' or one alone; it has a, b"):
-        nearest(path, [3], 4)
-    save_file({"a": np.arange(6)}, path)
-    with pytest.raises(DataError, match=r"its tensor 'a' is of I64; vectors are of F16, F32, F64"):
-        nearest(path, [3], 4)
-    save_file({"a": x.ravel()}, path)
-    with pytest.raises(DataError, match=r"not rows of numbers"):
-        nearest(path, [3], 4)
+    for tensors, message in (
+        ({"a": x, "b": x}, r"needs a tensor 'embedding' or one alone; it has a, b"),
+        ({"a": np.arange(6)}, r"its tensor 'a' is of I64; vectors are of F16, F32, F64"),
+        ({"a": x.ravel()}, r"not rows of numbers"),
+    ):
+        save_file(tensors, path)
+        with pytest.raises(DataError, match=message):
+            nearest(path, [3], 4)
     path.write_bytes(path.read_bytes() + b"more")
     with pytest.raises(DataError, match=r"is damaged or no file of safetensors"):
         nearest(path, [3], 4)

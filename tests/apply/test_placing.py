@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -80,16 +80,3 @@ def test_what_the_layout_was_made_of_has_to_be_there(home: Home) -> None:
     published: Any = SimpleNamespace(lineage={"partition": {"key": "x", "digest": "y"}}, name="people@1")
     with pytest.raises(RecipeError, match="what people@1 is a layout of, and this home no longer has it"):
         MappedData.of(published, home)
-
-
-def test_columns_of_other_types_become_texts() -> None:
-    days = [date(2020, 1, 2)] * 2
-    before = pa.table({"id": ["a", "b"], "label": ["cat", None], "year": [1, 2], "old": [1, 1], "day": days})
-    after = pa.table({"id": [0], "label": [0.5], "year": [1.5], "day": ["now"], "new": [True]})
-    table = end_to_end([before, after])
-    assert table["id"].to_pylist() == ["a", "b", "0"]
-    assert table["label"].to_pylist() == ["cat", None, "0.5"]
-    assert table["year"].to_pylist() == [1, 2, 1.5]
-    assert table["day"].to_pylist() == ["2020-01-02", "2020-01-02", "now"]
-    assert table["old"].to_pylist() == [1, 1, None]
-    assert table["new"].to_pylist() == [None, None, True]

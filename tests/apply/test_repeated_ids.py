@@ -19,7 +19,7 @@ from tasks.storage.graph_store import GraphStore
 from tasks.storage.ids import IdMap
 from tests.apply.test_worker import Case, shuffle
 from tests.finished import dataset
-from tests.support import as_partition, link_graph, molecule_graph
+from tests.support import as_partition, link_graph, node_graph
 
 
 def write(folder: Path, kind: str = "csv", **columns: Any) -> Path:
@@ -114,25 +114,6 @@ def test_nodes_whose_rows_are_decimal_numbers(case: Case, kind: str, rows: list[
     assert case.table("embeddings.parquet").column("row").to_pylist() == [150, 7]
 
 
-def test_a_node_that_is_not_clear_is_named_with_its_file(case: Case) -> None:
-    given = write(case.folder, id=["n7", "n1"])
-    message = r"given\.csv \(column id\): 'n1' \(row 1\) names 3 of them; say which in a column row, as files"
-    with pytest.raises(DataError, match=message):
-        case.serve("embeddings", given={"nodes": given})
-
-
-def test_a_graph_that_is_not_clear_is_named_with_its_file(tmp_path: Path) -> None:
-    graph = as_partition(molecule_graph(tmp_path / "graph"))
-    names = ["water" if i in (3, 50) else f"mol-{i}" for i in range(120)]
-    case = Case(tmp_path, graph, dataset(tmp_path / "data", graph, graphs=names), "gin")
-    asked = {"graph_id": ["mol-7", "water"]}
-    message = r"given\.csv \(column graph_id\): 'water' \(row 1\) names 2 of them; say which in a column row, as files"
-    with pytest.raises(DataError, match=message):
-        case.serve(given={"graphs": write(tmp_path, **asked)})
-    case.serve(given={"graphs": write(tmp_path, **asked, row=[None, 50.0])})
-    assert case.table().column("row").to_pylist() == [7, 50]
-
-
 @pytest.mark.parametrize(
     ("kind", "cells", "rows"),
     [
@@ -161,3 +142,51 @@ def test_which_cells_are_rows(tmp_path: Path, kind: str, cells: Any, rows: list[
 @pytest.mark.parametrize("cells", [pa.array([b"\xff"]), pa.array([[1, 2]]), pa.array([{"a": 1}])])
 def test_lists_and_bytes_are_no_rows(tmp_path: Path, cells: pa.Array) -> None:
     assert read_rows(Path(write(tmp_path, "parquet", id=["a"], row=cells))) is None
+
+
+MOMENTS = ["2023-01-01", "2023-04-01T12:00:00"]
+
+
+@pytest.fixture(params=["numbers", "texts"])
+def dated(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
+    """300 nodes: 150 customers at two moments."""
+    graph = as_partition(node_graph(tmp_path / "graph"))
+    shuffle(graph)
+    ids: list[Any] = [1000 + i // 2 for i in range(300)]
+    ids = [f"c{one}" for one in ids] if request.param == "texts" else ids
+    data = dataset(tmp_path / "data", graph, ids, moments=[MOMENTS[i % 2] for i in range(300)])
+    return Case(tmp_path, graph, data, "graphsage")
+
+
+def test_predictions_have_both(dated: Case) -> None:
+    dated.serve()
+    table = dated.table()
+    assert table.column_names[:3] == ["id", "entity", "moment"]
+    rows = table.to_pylist()
+    assert all(row["id"] == f"{row['entity']}@{row['moment']}" for row in rows)
+    assert {row["moment"] for row in rows} == set(MOMENTS)
+    assert len({row["entity"] for row in rows}) == 150
+
+
+@pytest.mark.parametrize("format", ["parquet", "word2vec"])
+def test_vectors_have_both_where_there_are_columns(dated: Case, format: str) -> None:
+    dated.serve("embeddings", format)
+    if format == "parquet":
+        assert dated.table("embeddings.parquet").column_names == ["id", "entity", "moment", "embedding"]
+        return
+    (path,) = (dated.folder / "work").glob("embeddings*")
+    assert path.read_text().splitlines()[1].split()[0].endswith(f"@{MOMENTS[0]}")
+
+
+def test_rows_are_asked_for_by_either(dated: Case) -> None:
+    dated.serve()
+    known = {row["id"]: row for row in dated.table().to_pylist()}
+    some = [known[name] for name in sorted(known)[:5]]
+    pairs = dated.csv(entity=[row["entity"] for row in some], moment=[row["moment"] for row in some])
+    dated.serve(given={"nodes": pairs})
+    assert [row["id"] for row in dated.table().to_pylist()] == [row["id"] for row in some]
+    np.testing.assert_allclose(dated.table()["score"].to_numpy(), [row["score"] for row in some], rtol=1e-5)
+    dated.serve(given={"nodes": dated.csv(id=[row["id"] for row in some])})
+    assert [row["entity"] for row in dated.table().to_pylist()] == [row["entity"] for row in some]
+    with pytest.raises(DataError, match="is not in the data"):
+        dated.serve(given={"nodes": dated.csv(entity=[some[0]["entity"]], moment=["2023-04-02"])})

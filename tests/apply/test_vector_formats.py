@@ -13,7 +13,7 @@ from gensim.models import KeyedVectors
 from safetensors.numpy import load_file
 
 from configs.errors import DataError
-from tasks.apply.vector_files.formats import ENDINGS, HAS_IDS_BESIDE, ids_path
+from tasks.apply.vector_files.formats import ENDINGS, HAS_IDS_BESIDE, ids_path, refuse_other_ids
 from tasks.apply.vector_files.reader import VectorFile
 from tasks.apply.vector_files.writers import open_vectors
 from tasks.storage.graph_store import Array
@@ -115,3 +115,18 @@ def test_a_word_stands_once(tmp_path: Path, format: str, ids: pa.Array) -> None:
     """Else gensim leaves the second out; a file of `--nodes` may name a node twice."""
     with pytest.raises(DataError, match=r"the id '[a1]' is asked for twice, .*write Parquet, npy or safetensors"):
         write(tmp_path / "vectors", format, ids, vectors())
+
+
+def test_ids_of_another_matrix_are_not_replaced(tmp_path: Path) -> None:
+    work, output = tmp_path / "work", tmp_path / "v.safetensors"
+    work.mkdir()
+    refuse_other_ids(work, output)  # Parquet and words have none beside them
+    (work / "embeddings.ids.parquet").write_bytes(b"new")
+    (tmp_path / "v.ids.parquet").write_bytes(b"old")
+    refuse_other_ids(work, output)  # there is no other matrix
+    (tmp_path / "v.npy").touch()
+    with pytest.raises(DataError, match=r"v\.ids\.parquet holds the ids of v\.npy, which differ"):
+        refuse_other_ids(work, output)
+    refuse_other_ids(work, tmp_path / "v.npy")  # its own
+    (work / "embeddings.ids.parquet").write_bytes(b"old")
+    refuse_other_ids(work, output)

@@ -17,7 +17,7 @@ from configs.errors import DataError, RecipeError, StageError
 from configs.label_types import label_type
 from models.base import GraphModel
 from tasks.apply.model.files import load_published, write_model
-from tasks.apply.threshold import threshold_of
+from tasks.apply.run import threshold_of
 from tasks.apply.worker import ServeJob, Serving
 from tasks.inference import predictor
 from tasks.inference.former_layers import KeepJob
@@ -343,9 +343,10 @@ def test_graphs_of_one_name_are_told_apart_by_their_row(repeated: Case) -> None:
     table = repeated.table().to_pandas()
     assert table.row.tolist() == [119, 7, 3], "the row counts where the name does not tell"
     np.testing.assert_allclose(table.score, whole.score[[119, 7, 3]], atol=1e-6)
+    named = r"given\.csv \(column graph_id\): 'water' \(row [12]\) names 3 of them; say which in a column row, as files"
     for columns in ({}, {"row": [119, 3, 4]}, {"row": [119, 3, 999]}, {"row": ["x", "3", ""]}):
         given = repeated.csv(graph_id=["mol-5", "water", "water"], **columns)
-        with pytest.raises(DataError, match=r"'water' \(row [12]\) names 3 of them; say which in a column row"):
+        with pytest.raises(DataError, match=named):
             repeated.serve(given={"graphs": given})
 
 
@@ -364,7 +365,7 @@ def test_nodes_of_one_name_are_told_apart_by_their_row(tmp_path: Path) -> None:
     table = case.table().to_pandas()
     assert table.row.tolist() == [80, 3]
     np.testing.assert_allclose(table.score, whole.score[[80, 3]], atol=1e-6)
-    with pytest.raises(DataError, match=r"'twin' \(row 0\) names 2 of them"):
+    with pytest.raises(DataError, match=r"given\.csv \(column id\): 'twin' \(row 0\) names 2 of them"):
         case.serve(given={"nodes": case.csv(id=["twin"])})
 
 

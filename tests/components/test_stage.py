@@ -179,7 +179,6 @@ def test_held_out_edges_follow(tmp_path: Path, home: Home) -> None:
     ids = graph["node_ids"]
 
     def original(name: str) -> list[Any]:
-        """Back in the numbers of this file."""
         back = np.argsort(order)
         return back[ids[graph[name]]].tolist()
 

@@ -17,12 +17,8 @@ def test_a_recipe_of_defaults_says_what_it_had_to_choose() -> None:
 
 
 def test_components_differ_by_name_and_by_their_own_options() -> None:
-    overrides = [
-        "train.loader=neighbor",
-        "train.loader.fanout=5,5",
-        "train.epochs=20",
-        "preprocess.transforms=[degree]",
-    ]
+    loader = ["train.loader=neighbor", "train.loader.fanout=5,5"]
+    overrides = [*loader, "train.epochs=20", "preprocess.transforms=[degree]"]
     changed = changed_options(build_recipe(dict(LEAST), overrides))
     assert changed["train.loader.name"] == "neighbor"
     assert changed["train.loader.fanout"] == "[5, 5]"

@@ -25,7 +25,6 @@ from tests.flows.conftest import TINY
         ("2023-06-30T14:00+02:00", "2023-06-30T12:00:00+00:00"),
         ("2023-06-30 12:00:00.9Z", "2023-06-30T12:00:00+00:00"),
         (datetime.datetime(2023, 6, 30, 12), "2023-06-30T12:00:00+00:00"),
-        ("0040000000", "40000000"),
         (-5, "-5"),
     ],
 )
@@ -48,7 +47,6 @@ def test_no_moment(text: Any) -> None:
         ("snapshot.as_of=soon", "snapshot.as_of: 'soon' is no moment"),
         ("snapshot.as_of=2023-02-30", "is not valid YAML: day is out of range"),  # YAML itself wants a date there
         ("snapshot.valid=0.3", "shares of 1; they add up to 1.2"),
-        ("snapshot.asof=2023", r"unknown key 'asof' \(did you mean 'as_of'\?\)"),
     ],
 )
 def test_mistakes_name_the_option(override: str, words: str) -> None:
@@ -70,7 +68,6 @@ def seconds(*parts: int) -> int:
     [
         ("2023", seconds(2024, 1, 1) - 1),
         ("2024-02", seconds(2024, 3, 1) - 1),
-        ("2023-12", seconds(2024, 1, 1) - 1),
         ("2023-06-30", seconds(2023, 7, 1) - 1),
         ("2023-06-30T12:00:00+00:00", seconds(2023, 6, 30, 12)),
         ("1969-12-31T23:59:59+00:00", -1),

@@ -25,8 +25,7 @@ def load_compose(variables: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Return the compose file with its variables filled in as `docker compose` does."""
     given = variables or {}
     text = _VARIABLE.sub(lambda match: given.get(match[1]) or match[2] or "", COMPOSE.read_text())
-    content: dict[str, Any] = yaml.safe_load(text)
-    return content
+    return yaml.safe_load(text)
 
 
 def entrypoint() -> list[str]:
@@ -76,7 +75,6 @@ class Natively:
         return text
 
     def environment(self, service: str, **changes: str) -> dict[str, str]:
-        """The environment that the container has."""
         temporary = self.folder / service / "tmp"
         temporary.mkdir(parents=True, exist_ok=True)
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
@@ -123,7 +121,6 @@ class Natively:
             )
 
     def wait_until_healthy(self, *services: str, seconds: float = 280.0) -> None:
-        """Ask by the compose file's own health check."""
         deadline = time.monotonic() + seconds
         for service in services:
             check = self.compose["services"][service]["healthcheck"]["test"]

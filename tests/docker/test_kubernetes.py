@@ -22,6 +22,7 @@ from tests.needs import import_package, needs
 FOLDER = DOCKER / "kubernetes"
 VERSIONS = ("1.31", "1.37")
 TEMPLATE = FOLDER / "base-job-template.json"
+TOLERANT = {"tolerations": [{"key": "gpu", "operator": "Exists"}]}
 
 
 def _documents() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -34,12 +35,12 @@ def _documents() -> Iterator[tuple[str, dict[str, Any]]]:
 DOCUMENTS = dict(_documents())
 
 
+def _named(*kinds: str) -> dict[str, dict[str, Any]]:
+    return {document["metadata"]["name"]: document for document in DOCUMENTS.values() if document["kind"] in kinds}
+
+
 def _pods(documents: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    found = {
-        name: document["spec"].get("template", {}).get("spec")
-        for name, document in documents.items()
-        if "spec" in document
-    }
+    found = {name: document.get("spec", {}).get("template", {}).get("spec") for name, document in documents.items()}
     return {name: pod for name, pod in found.items() if pod}
 
 
@@ -59,12 +60,9 @@ def _job(**values: Any) -> dict[str, Any]:
 
 def _without_prefects_own(job: dict[str, Any]) -> dict[str, Any]:
     """Take out two fields that prefect-kubernetes insists on and the API knows elsewhere (it drops them)."""
-    pod = {
-        name: value
-        for name, value in job["spec"]["template"]["spec"].items()
-        if name not in ("parallelism", "completions")
-    }
-    return {**job, "spec": {**job["spec"], "template": {**job["spec"]["template"], "spec": pod}}}
+    template = job["spec"]["template"]
+    pod = {name: value for name, value in template["spec"].items() if name not in ("parallelism", "completions")}
+    return {**job, "spec": {**job["spec"], "template": {**template, "spec": pod}}}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -74,18 +72,7 @@ def test_the_schemas_take_every_manifest(name: str, version: str) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize(
-    "values",
-    [
-        {},
-        {
-            "gpus": 2,
-            "image": "graphmill:cuda",
-            "env": {"A": "1"},
-            "tolerations": [{"key": "gpu", "operator": "Exists"}],
-        },
-    ],
-)
+@pytest.mark.parametrize("values", [{}, {"gpus": 2, "image": "graphmill:cuda", "env": {"A": "1"}, **TOLERANT}])
 def test_the_schemas_take_the_job_of_a_run(values: dict[str, Any], version: str) -> None:
     from prefect.utilities.templating import find_placeholders
 
@@ -108,10 +95,8 @@ def test_prefects_own_class_takes_the_template(monkeypatch: pytest.MonkeyPatch) 
     make = worker.KubernetesWorkerJobConfiguration.from_template_and_values
     # No block or variable is named, so that no server is asked: any client will do.
     configuration = asyncio.run(make(json.loads(TEMPLATE.read_text()), {"gpus": 1}, client=object()))
-    assert configuration.job_manifest["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] == {
-        "memory": "16Gi",
-        "nvidia.com/gpu": 1,
-    }
+    container = configuration.job_manifest["spec"]["template"]["spec"]["containers"][0]
+    assert container["resources"]["limits"] == {"memory": "16Gi", "nvidia.com/gpu": 1}
 
 
 PODS = _pods(DOCUMENTS)
@@ -142,10 +127,7 @@ def test_pods_are_confined(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_what_pods_mount_and_read_exists(name: str) -> None:
     pod = _pod(name)
-    claims = {
-        document["metadata"]["name"] for document in DOCUMENTS.values() if document["kind"] == "PersistentVolumeClaim"
-    }
-    maps = {document["metadata"]["name"] for document in DOCUMENTS.values() if document["kind"] == "ConfigMap"}
+    claims, maps = _named("PersistentVolumeClaim"), _named("ConfigMap")
     volumes = {volume["name"]: volume for volume in pod.get("volumes", ())}
     for volume in volumes.values():
         if "persistentVolumeClaim" in volume:
@@ -168,11 +150,7 @@ def _secret_files() -> list[str]:
 
 def test_images_and_commands_are_the_composes() -> None:
     compose = load_compose()["services"]
-    by_name = {
-        document["metadata"]["name"]: document
-        for document in DOCUMENTS.values()
-        if document["kind"] in ("Deployment", "StatefulSet")
-    }
+    by_name = _named("Deployment", "StatefulSet")
     for name in ("postgres", "prefect", "mlflow"):
         container = by_name[name]["spec"]["template"]["spec"]["containers"][0]
         assert container["image"] == compose[name]["image"]
@@ -187,11 +165,7 @@ def test_settings_are_read(tmp_path: Path) -> None:
     given = DOCUMENTS["configuration-ConfigMap-graphmill"]["data"]
     settings = read_settings({**given, "GRAPHMILL_PASSWORD_FILE": str(tmp_path / "password")})
     assert (settings.prefect_port, settings.mlflow_port) == (4200, 5000)
-    ports = {
-        document["metadata"]["name"]: document["spec"]["ports"][0]["port"]
-        for document in DOCUMENTS.values()
-        if document["kind"] == "Service"
-    }
+    ports = {name: document["spec"]["ports"][0]["port"] for name, document in _named("Service").items()}
     assert (ports["prefect"], ports["mlflow"]) == (4200, 5000)
 
 

@@ -41,17 +41,7 @@ from tests.registered import forget_registered
 from tests.train.in_process import make_job, train_here
 
 BLOCK = re.compile(r'^```python title="([^"]+)"\n(.*?)^```', re.MULTILINE | re.DOTALL)
-REGISTRIES = (
-    DATASETS,
-    TRANSFORMS,
-    PARTITIONERS,
-    MODELS,
-    TRIPLE_LOSSES,
-    LOADERS,
-    SCHEDULES,
-    STRATEGIES,
-    EVALUATORS,
-)
+REGISTRIES = (DATASETS, TRANSFORMS, PARTITIONERS, MODELS, TRIPLE_LOSSES, LOADERS, SCHEDULES, STRATEGIES, EVALUATORS)
 # In a folder below the one that the page names.
 DEEPER = {
     "tasks/train/schedules/mine/halves.py": """
@@ -69,7 +59,7 @@ class Halves(Schedule):
 
     def factor(self, done):
         return 0.5
-""",
+"""
 }
 
 

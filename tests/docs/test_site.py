@@ -21,8 +21,6 @@ MAX_README_LINES = 200
 
 
 class Loaded(HTMLParser):
-    """Collects what a browser fetches when it shows a page."""
-
     def __init__(self) -> None:
         super().__init__()
         self.addresses: list[str] = []

@@ -21,7 +21,6 @@ pytestmark = pytest.mark.timeout(1800)  # a loaded machine takes ten times as lo
 
 
 def follow(page: str, folder: Path) -> str:
-    """Write the files that a page shows and run its commands; return what they print."""
     script = ["set -euo pipefail"]
     for kind, title, text in BLOCK.findall((PAGES / page).read_text()):
         if title:

@@ -15,7 +15,7 @@ from configs.errors import DataError, RecipeError, UserError
 from configs.load import build_recipe
 from configs.schema import STAGES, EvaluateConfig
 from tasks.calls import load_stage
-from tasks.evaluate.measuring import Measuring
+from tasks.evaluate.intervals import Measuring
 from tasks.evaluators.evaluators import Prediction
 from tasks.evaluators.several import make_evaluator
 from tasks.kinds.measurable import check_graph, representatives
@@ -76,13 +76,7 @@ def test_a_few_labels_tell_as_much_as_all(metric: str, seed: int) -> None:
 
 
 CASES: list[tuple[str, str, str | None, Any, str]] = [
-    (
-        "binary",
-        "rocauc",
-        None,
-        column(1, 1, 1),
-        r"the test split of 3 rows cannot be measured by rocauc: .*only of class",
-    ),
+    ("binary", "rocauc", None, column(1, 1, 1), r"test split of 3 rows cannot be measured by rocauc: .*only of class"),
     ("binary", "ap", None, column(0, 0), "the test split of 2 rows cannot be measured by ap"),
     ("binary", "rmse", None, column(0, 1), r"names rmse as its metric, which does not measure binary .*\(metric\)"),
     ("binary", "accuracy", None, column(1, 1), ""),
@@ -111,23 +105,14 @@ def test_splits(task_type: str, metric: str, evaluator: str | None, test: Any, m
         check_splits(recipe.evaluate, manifest, labels, said.append, ["a", "b", "c"])
 
 
-def test_rows_at_moments_are_split_otherwise_by_moments() -> None:
+def test_rows_at_moments_are_split_otherwise_and_what_nobody_reports_may_be_of_one_class() -> None:
     both = column(0, 1)
     labels = {"train": both, "valid": both, "test": column(1, 1)}
     manifest = graph(task_type="binary", metric="rocauc")
-    for found, words in (
-        (manifest, "dataset.split, snapshot"),
-        (manifest.model_copy(update={"fit_before": 9}), "predict.at"),
-    ):
+    for changes, words in (({}, "dataset.split, snapshot"), ({"fit_before": 9}, "predict.at")):
         with pytest.raises(DataError, match=words):
-            check_splits(EvaluateConfig(), found, labels, print)
-
-
-def test_a_split_that_nobody_reports_may_be_of_one_class() -> None:
-    both = column(0, 1)
-    labels = {"train": both, "valid": both, "test": column(1, 1)}
-    config = EvaluateConfig(splits=("valid",))
-    check_splits(config, graph(task_type="binary", metric="rocauc"), labels, print)
+            check_splits(EvaluateConfig(), manifest.model_copy(update=changes), labels, print)
+    check_splits(EvaluateConfig(splits=("valid",)), manifest, labels, print)
 
 
 def test_classes_that_training_never_shows() -> None:
@@ -199,7 +184,10 @@ def test_a_metric_of_pairs_has_to_fit_before_anything_is_trained(tmp_path: Path)
         store = GraphStore(parent.folder, parent.manifest.model_copy(update={"metric": metric}))
         with pytest.raises(UserError, match=message):
             check_graph(EvaluateConfig(), store, None, print)
-    check_graph(EvaluateConfig(), GraphStore(parent.folder, parent.manifest), None, print)
+    store = GraphStore(parent.folder, parent.manifest)
+    check_graph(EvaluateConfig(), store, None, print, "valid/hits@10")
+    with pytest.raises(RecipeError, match=r"gate_metric=valid/rmse is not measured; there are valid/hits@20, valid/ap"):
+        check_graph(EvaluateConfig(), store, None, print, "valid/rmse")
 
 
 def test_the_pipeline_asks_before_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,7 +262,7 @@ def test_relations_that_judge(tmp_path: Path) -> None:
         (
             {"name": "rocauc"},
             "multilabel",
-            np.tile([[0.0, 1.0], [1, np.nan]], (20, 1)),
+            np.tile([[0.0, 1], [1, np.nan]], (20, 1)),
             "2 of 2 label columns (a: 20, b: 20)",
         ),
         ({"name": "rocauc"}, "multilabel", np.tile([[0.0, 1.0], [1, 0]], (40, 1)), ""),

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from pydantic_core import to_json
 
 from tasks.evaluate import worker
 from tasks.evaluate.worker import EvaluateJob
+from tasks.inference.opened import device_of
 from tasks.stage import Parent
 from tasks.supervise import read_error
 from tests.finished import dataset, trained
@@ -143,3 +146,19 @@ def test_pairs_that_only_rank_0_knows_are_scored_by_all(tmp_path: Path) -> None:
     for split, values in first.result["fields"]["metrics"].items():
         assert values == pytest.approx(alone[split], abs=1e-6)
     assert first.computed == second.computed == 2  # for train, and for valid
+
+
+def test_ranks_score_on_gpus_of_their_own_and_tables_where_they_lie(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What describes vectors reads the model's lengths beside its table, which never leaves the CPU."""
+    for name, stand_in in {
+        "is_available": lambda: True,
+        "device_count": lambda: 2,
+        "set_device": lambda device: None,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, stand_in)
+    layered: Any = SimpleNamespace(table=None)
+    vectors: Any = SimpleNamespace(table=torch.zeros(3, 2))
+    for wanted in ("auto", "cuda"):
+        assert [device_of(layered, wanted, rank).index for rank in range(3)] == [0, 1, 0]
+        assert device_of(vectors, wanted, 1) == torch.device("cpu")
+    assert device_of(layered, "cpu") == torch.device("cpu")

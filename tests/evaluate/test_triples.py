@@ -12,8 +12,7 @@ import torch
 from configs.registry import MODELS
 from models.facts import GraphFacts
 from models.knowledge.base import KnowledgeModel
-from tasks.controls.ranked.association import AssociationControl
-from tasks.controls.ranked.triples import FrequencyControl
+from tasks.controls.ranked.triples import AssociationControl, FrequencyControl
 from tasks.evaluate.verdicts import secondary_below_controls
 from tasks.inference.triples import TripleSplits
 from tasks.kinds.diagnosis.triples import CATEGORIES, categories, diagnose_triples

@@ -34,7 +34,6 @@ TINY: dict[str, Any] = {
 
 
 def write_recipe(folder: Path, **changes: Any) -> Path:
-    """Write the tiny recipe with some sections replaced."""
     path = folder / "tiny.yaml"
     path.write_text(yaml.safe_dump({**TINY, **changes}))
     return path
@@ -48,6 +47,11 @@ def environment() -> dict[str, str]:
     """The environment without what other tests (or the developer) set for Prefect and MLflow."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT_", "MLFLOW_", "GRAPHMILL_"))}
     return {**kept, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+
+
+def called(words: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    usual = {"env": environment(), "cwd": ROOT, "timeout": 600}
+    return subprocess.run(words, capture_output=True, text=True, **{**usual, **options})
 
 
 def graphmill(home: Path, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:

@@ -52,7 +52,6 @@ class Watch:
             self.look()
 
     def look(self) -> None:
-        """Note what is new."""
         now = dict(_listening())
         new = now.keys() - self._others
         if not new:
@@ -67,7 +66,6 @@ class Watch:
 
 @contextlib.contextmanager
 def watching(home: Path) -> Iterator[Watch]:
-    """Look at the processes of a home during the block."""
     watch = Watch(home)
     watch._others |= {inode for inode, _ in _listening()}
     watch._thread.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import yaml
@@ -10,6 +11,7 @@ import yaml
 from configs.errors import RecipeError
 from configs.registry import REGISTRIES
 from flows.commands.recipes.components import components_json, show_component, show_components
+from tests.flows.conftest import graphmill
 
 
 @pytest.mark.parametrize("plural", REGISTRIES)
@@ -42,3 +44,23 @@ def test_lists_have_a_line_for_each_component(plural: str, capsys: pytest.Captur
 def test_a_wrong_name_is_told_with_the_right_ones() -> None:
     with pytest.raises(RecipeError, match=r"unknown loader 'neighbour' \(did you mean 'neighbor'\?\); known: auto, "):
         show_component("loaders", "neighbour")
+
+
+def test_an_error_in_a_user_s_own_file_is_said_to_be_there(tmp_path: Path) -> None:
+    model = tmp_path / "mine.py"
+    model.write_text(
+        "from configs.registry import MODELS\n"
+        "from models.base import GraphModel, ModelConfig\n"
+        "@MODELS.register('mine')\n"
+        "class Mine(GraphModel):\n"
+        "    'Mine.'\n"
+        "    class Config(ModelConfig):\n"
+        "        'Options.'\n"
+        "        def check_recipe(self, recipe):\n"
+        "            {}['missing']\n"
+    )
+    done = graphmill(tmp_path / "home", "plan", "quickstart", "model.name=mine", f"model.file={model}")
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert "error: KeyError: 'missing'\n" in done.stderr
+    assert f"(it arose in {model}, line 9: if that file is yours" in done.stderr

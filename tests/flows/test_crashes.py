@@ -2,8 +2,7 @@
 
 Members are the run's own process (the leader), its Prefect server, what starts the ranks, a rank, and the evaluation's
 worker; `group` is the leader's process group, `tree` all processes of the run. After the death of a member that a run
-can do without, the same run goes on; after another one's, the same command is given again.
-"""
+can do without, the same run goes on; after another one's, the same command is given again."""
 
 from __future__ import annotations
 
@@ -13,6 +12,7 @@ import json
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 import time
 from collections import Counter
@@ -26,6 +26,7 @@ import torch
 
 from configs.load import load_recipe
 from configs.schema import STAGES
+from flows.records.run_record import all_runs
 from tasks.calls import call_stage, load_stage
 from tasks.storage.artifacts import ArtifactStore, is_locked
 from tasks.storage.home import Home
@@ -74,7 +75,6 @@ class Run:
         return False
 
     def kill(self, member: str, rng: random.Random) -> bool:
-        """Kill a member if there is one now."""
         if self.process.poll() is not None:
             return False
         if member == "group":
@@ -116,7 +116,6 @@ class Run:
 
 
 def left_behind(run: Run, shared_before: set[str]) -> list[str]:
-    """Temporary files outside of the home, in its work folder, and in shared memory."""
     work = [path.name for path in (run.home / "work").iterdir()]
     mine = {path.name for path in Path("/dev/shm").iterdir() if path.stat().st_uid == os.getuid()} - shared_before
     return [*(path.name for path in run.temporary.iterdir()), *work, *sorted(mine & _of_torch(mine))]
@@ -127,7 +126,6 @@ def _of_torch(names: set[str]) -> set[str]:
 
 
 def undisturbed(home: Path, arguments: list[str]) -> dict[str, str]:
-    """Run the stages up to the evaluation here, and return their artifacts' keys."""
     recipe = load_recipe(arguments[1], arguments[2:])
     keys: dict[str, str] = {}
     for stage in STAGES[:-1]:
@@ -189,7 +187,6 @@ def crash(home: Path, arguments: list[str], kills: list[tuple[str, str, float]],
 
 
 def compare(home: Path, calm: Path, arguments: list[str], kills: list[tuple[str, str, float]]) -> Counter[str]:
-    """Crash a run as told, and have an undisturbed one beside it."""
     before = {path.name for path in Path("/dev/shm").iterdir()}
     counts: Counter[str] = Counter()
     run = crash(home, arguments, kills, counts)
@@ -281,7 +278,61 @@ def test_twenty_kills_of_trainings_of_tables(tmp_path: Path, recipe: str) -> Non
 
 
 def _lives(member: str, stage: str, ranks: int) -> bool:
-    """Whether a stage has such a member."""
     if member == "starter":
         return stage == "train" and ranks > 1
     return {"rank": "train", "worker": "evaluate"}.get(member, stage) == stage
+
+
+EVERYWHERE = [(stage, number, 1) for stage in STAGES for number in (signal.SIGTERM, signal.SIGINT)]
+EVERYWHERE += [("train", number, 2) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
+
+
+def check(tmp_path: Path, stage: str, number: signal.Signals, ranks: int) -> None:
+    arguments = ["run", str(write_recipe(tmp_path)), f"train.num_ranks={ranks}", "train.device=cpu"]
+    if stage == "train":
+        arguments.append("train.epochs=100000")
+    run = Run(tmp_path / "home", arguments, tmp_path / "temporary")
+    before = {path.name for path in Path("/dev/shm").iterdir()}
+    assert run.wait_for(stage)
+    time.sleep(3.0 if stage == "train" else 0.0)
+    run.process.send_signal(number)
+    assert run.end() is None
+    assert run.process.returncode == (130 if number == signal.SIGINT else 1)
+    (record,) = all_runs(Home(run.home))
+    assert record.status == "cancelled"
+    with sqlite3.connect(run.home / "prefect" / "prefect.db") as prefect:
+        assert prefect.execute("select state_name from flow_run").fetchall() == [("Crashed",)]
+    database = run.home / "mlflow" / "mlflow.db"
+    if database.exists():  # the live view of a training has opened it, or publication
+        with sqlite3.connect(database) as mlflow:
+            assert {state for (state,) in mlflow.execute("select status from runs")} <= {"KILLED"}
+    assert [name for name in left_behind(run, before) if not name.startswith("train-")] == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("stage", "number", "ranks"), EVERYWHERE)
+def test_a_signal_ends_a_run_in_each_stage(tmp_path: Path, stage: str, number: signal.Signals, ranks: int) -> None:
+    check(tmp_path, stage, number, ranks)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_run_that_was_started_without_sigint_stays_so_and_ends_by_sigterm(tmp_path: Path) -> None:
+    """As any `graphmill run ... &` of a script: its shell has had SIGINT ignored, as `nohup` has SIGHUP."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        run = Run(
+            tmp_path / "home", ["run", str(write_recipe(tmp_path)), "train.epochs=100000"], tmp_path / "temporary"
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert run.wait_for("train")
+    run.process.send_signal(signal.SIGINT)
+    time.sleep(3.0)
+    assert run.process.poll() is None
+    run.process.send_signal(signal.SIGTERM)
+    assert run.end() is None
+    assert run.process.returncode == 1
+    (record,) = all_runs(Home(run.home))
+    assert record.status == "cancelled"

@@ -16,13 +16,8 @@ from flows.cli import app
 from tasks.ingest.synthetic.shop import write_shop
 from tests.flows.conftest import graphmill
 
-SMALL = {
-    "name": "synthetic_shop",
-    "num_customers": 1500,
-    "num_products": 100,
-    "reviews_a_quarter": 1000,
-    "num_quarters": 7,
-}
+SIZES = {"num_customers": 1500, "num_products": 100, "reviews_a_quarter": 1000, "num_quarters": 7}
+SMALL = {"name": "synthetic_shop", **SIZES}
 
 
 @pytest.fixture(scope="module")

@@ -71,13 +71,11 @@ def _is_building(home: Path, stage: str) -> bool:
 
 
 def stages_done(home: Path, seed: int) -> int:
-    """How many stages the runs with this data have behind them."""
     own = [run for run in all_runs(Home(home)) if f"dataset.seed={seed}" in run.overrides]
     return max((len(run.stages) for run in own), default=0)
 
 
 def check_artifacts(home: Path) -> None:
-    """Whatever has its final name is whole, to the last bit."""
     store = ArtifactStore(Home(home))
     for folder in (home / "artifacts").glob("*/*"):
         assert store.load(folder.parent.name, folder.name, load_stage(folder.parent.name).manifest, deep=True)

@@ -28,7 +28,6 @@ def unexpected(seen: set[Listener]) -> list[Listener]:
 
 
 def run(home: Path, recipe: Path, *changes: str, before: tuple[str, ...] = (), forked: bool = True) -> set[Listener]:
-    """Run a recipe's stages; return who has listened."""
     with watching(home) as watch, forked_processes() if forked else nullcontext():
         done = subprocess.run(
             [*before, *command(home, "run", str(recipe), *changes)],

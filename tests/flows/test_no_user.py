@@ -43,7 +43,6 @@ print(getpass.getuser(), Path.home())
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder that everybody may write to."""
     found = Path(tempfile.mkdtemp(prefix="graphmill-nobody-", dir="/tmp"))
     found.chmod(0o777)
     yield found
@@ -52,7 +51,6 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def as_nobody(folder: Path, tmp_path: Path) -> AsNobody:
-    """Run a command in the folder by a uid that this machine does not know."""
     if os.geteuid() or subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode:
         pytest.skip("nobody else may be acted here")
     if any(not place.stat().st_mode & 0o001 for place in (ROOT, *ROOT.parents)):

@@ -29,7 +29,7 @@ from tasks.stage import run_stage
 from tasks.storage.artifacts import output_errors
 from tasks.storage.home import Home
 from tasks.storage.home_files.trouble import full_disk, trouble_of_the_machine
-from tests.flows.conftest import TINY, command, environment, write_recipe
+from tests.flows.conftest import TINY, called, command, environment, write_recipe
 
 
 @contextmanager
@@ -68,9 +68,7 @@ def test_a_home_with_room_is_left_as_it_was(home: Home) -> None:
 def test_a_run_in_a_full_home_ends_before_anything_starts(tmp_path: Path) -> None:
     recipe = write_recipe(tmp_path)
     with mounted(tmp_path / "home", "size=1m"):
-        done = subprocess.run(
-            command(tmp_path / "home", "run", str(recipe)), capture_output=True, text=True, env=environment()
-        )
+        done = called(command(tmp_path / "home", "run", str(recipe)))
         assert not (tmp_path / "home" / "prefect").exists()
     assert done.returncode == 1
     assert done.stderr.startswith("error: the disk that holds")
@@ -81,13 +79,7 @@ def test_too_little_address_space_is_told_at_once(tmp_path: Path) -> None:
     def bound() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (1_500_000_000, resource.RLIM_INFINITY))
 
-    done = subprocess.run(
-        command(tmp_path / "home", "run", str(write_recipe(tmp_path))),
-        capture_output=True,
-        text=True,
-        env=environment(),
-        preexec_fn=bound,
-    )
+    done = called(command(tmp_path / "home", "run", str(write_recipe(tmp_path))), preexec_fn=bound)
     assert done.returncode == 2
     assert "1.5 GB of address space (ulimit -v)" in done.stderr
 
@@ -117,19 +109,15 @@ def test_what_the_machine_refused_is_found_in_what_libraries_wrap() -> None:
         error.__cause__ = cause
         return error
 
-    full = OSError(28, os.strerror(28), "/home/x")
-    assert "a disk is full" in (trouble_of_the_machine(wrapped(full)) or "")
-    assert "a disk is full" in (
-        trouble_of_the_machine(wrapped(sqlite3.OperationalError("database or disk is full"))) or ""
-    )
-    assert "memory ran out" in (trouble_of_the_machine(wrapped(MemoryError())) or "")
+    full = OSError(28, os.strerror(28), "/home/x"), sqlite3.OperationalError("database or disk is full")
+    for error, words in (*((one, "a disk is full") for one in full), (MemoryError(), "memory ran out")):
+        assert words in (trouble_of_the_machine(wrapped(error)) or "")
     assert trouble_of_the_machine(PermissionError(13, "Permission denied", "/x")) == "Permission denied: /x"
     assert trouble_of_the_machine(wrapped(KeyError("a bug"))) is None
     assert trouble_of_the_machine(ConnectionRefusedError(111, "refused")) is None
 
 
 def fill(folder: Path) -> None:
-    """Leave nothing free."""
     with suppress(OSError), (folder / "fill").open("wb") as file:
         while True:
             file.write(b"x" * 4096)

@@ -24,7 +24,7 @@ from flows.records.run_record import RunRecord, now_text
 from tasks.apply.model.files import load_published, read_tensors, tensor_shapes, write_model
 from tasks.apply.model.needs import DataNeeds
 from tasks.apply.model.published import read_published
-from tasks.publish.gate.history import read_history
+from tasks.publish.gate.rules import read_history
 from tasks.publish.tracking.version_tags import ModelVersion
 from tasks.storage.artifacts import MANIFEST_NAME, ArtifactStore
 from tasks.storage.graph_facts import graph_facts

@@ -139,7 +139,7 @@ def prepare_data_sets() -> None:
     for module in ("duckdb", "deltalake", "pyiceberg.catalog.sql", "tasks.readers.table_formats.iceberg_catalog"):
         with suppress(ModuleNotFoundError):  # an extra
             importlib.import_module(module)
-    for module in ("apply.given", "apply.completion.queries", "ingest.database.proposal.recipe", "preprocess.build"):
+    for module in ("apply.given", "apply.completion.names", "ingest.database.proposal.recipe", "preprocess.build"):
         importlib.import_module(f"tasks.{module}")
     importlib.import_module("flows.commands.recipes.data_check")
     for name in DATASETS.names():
@@ -186,7 +186,7 @@ def proposal() -> Any:
 def given() -> Any:
     """Read each file as ids, pairs, rows and queries; raise a refusal that does not name it."""
     from configs.errors import UserError
-    from tasks.apply.completion.queries import read_queries
+    from tasks.apply.completion.names import read_queries
     from tasks.apply.given import read_ids, read_rows
 
     results: list[str] = []

@@ -13,7 +13,8 @@ from configs.registry import MODELS
 from models.base import GraphModel
 from models.dgl.convolutions import CONVOLUTIONS
 from models.gnn.graphsage import SageConv
-from tasks.inference.kept_layers import AuditError, FormerLayers, KeptLayers
+from tasks.inference.former_layers import FormerLayers
+from tasks.inference.kept_layers import AuditError, KeptLayers
 from tasks.inference.layerwise import Layerwise
 from tasks.inference.predictor import evaluating
 from tasks.inference.row_stable import RowStable, by_rows
@@ -205,24 +206,16 @@ def test_the_last_chunk_of_a_full_pass_is_tried(tmp_path: Path) -> None:
         run(tmp_path / "delta", model, graph, place, 900)
 
 
-def test_nothing_is_taken_where_all_features_changed(tmp_path: Path) -> None:
-    world = first_night(300, 0)
-    former = write(tmp_path / "former", world, seed=None, typed=False)
-    world.feat = world.feat * np.float32(1.5)  # as a transform does that was fitted anew
-    newer = write(tmp_path / "newer", world, seed=None, typed=False)
-    model = make_model(former[0], "graphsage")
+@pytest.mark.parametrize(("scale", "computed"), [(1.5, 300), (1.0, 0)])  # as a transform does that was fitted anew
+def test_all_features_change_or_none(tmp_path: Path, scale: float, computed: int) -> None:
+    world: World = first_night(300, 0)
+    former = write(tmp_path / "former", world, seed=1, typed=True)
+    world.feat = world.feat * np.float32(scale)
+    newer = write(tmp_path / "newer", world, seed=2, typed=True)
+    model = make_model(former[0], "gcn")
     run(tmp_path / "kept", model, former, None, 1 << 20)
     place = FormerLayers(tmp_path / "kept", former[0].folder, former[1].folder)
-    assert run(tmp_path / "delta", model, newer, place, 1 << 20).told.computed == [300] * 3
-
-
-def test_the_same_night_again_computes_nothing(tmp_path: Path) -> None:
-    world: World = first_night(300, 0)
-    nights_ = [write(tmp_path / str(seed), world, seed=seed, typed=True) for seed in (1, 2)]
-    model = make_model(nights_[0][0], "gcn")
-    run(tmp_path / "kept", model, nights_[0], None, 1 << 20)
-    place = FormerLayers(tmp_path / "kept", nights_[0][0].folder, nights_[0][1].folder)
-    assert run(tmp_path / "delta", model, nights_[1], place, 1 << 20).told.computed == [0] * 3
+    assert run(tmp_path / "delta", model, newer, place, 1 << 20).told.computed == [computed] * 3
 
 
 def test_a_convolution_maps_or_sums_first_by_its_widths_alone(tmp_path: Path) -> None:

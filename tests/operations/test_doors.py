@@ -30,13 +30,10 @@ def _fill(headers: Headers, own: str) -> Headers:
     ("headers", "status"),
     [
         ([("Host", "OWN")], 200),
-        ([("Host", "127.0.0.1:PORT"), ("Origin", "http://OWN")], 200),
         ([("Host", "OWN"), ("X-Forwarded-Host", "evil.example")], 200),  # nobody reads it
         ([], 400),
-        ([("Host", "evil.example")], 400),
         ([("Host", "evil.example:PORT"), ("X-Forwarded-Host", "OWN")], 400),
         ([("Host", "OWN"), ("Host", "evil.example")], 400),
-        ([("Host", "[0:0:0:0:0:0:0:1]:PORT")], 400),
         ([("Host", "OWN"), ("Origin", "http://localhost:3000")], 403),
         ([("Host", "OWN"), ("Origin", "http://OWN"), ("Origin", "https://evil.example")], 403),
     ],

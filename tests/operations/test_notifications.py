@@ -21,7 +21,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 @pytest.fixture
 def inbox() -> Iterator[tuple[str, list[dict[str, str]]]]:
-    """A web server that keeps what is posted to it."""
     messages: list[dict[str, str]] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):

@@ -20,16 +20,10 @@ from tests.operations.test_deployments import deploy
 from tests.ports import free_port
 from tests.postgres import BINARIES, USER, cluster_folder, needs_postgres
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-    needs_postgres,
-]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), needs_postgres]
 
 
 class Cluster:
-    """A PostgreSQL server of our own, with an empty database."""
-
     def __init__(self) -> None:
         self._tools, self._folder, port = BINARIES[-1], cluster_folder(), free_port()
         self._data = self._folder / "data"
@@ -94,7 +88,6 @@ def test_a_backfill_goes_through(on_postgres: Installation) -> None:
 
 
 def test_restarts_of_the_database_cost_nothing(shaky_cluster: Cluster, tmp_path: Path) -> None:
-    """Servers, worker, runs and who watches them wait until it is back."""
     installation = bring_up(tmp_path, "--database", shaky_cluster.url, "--limit", "4")
     deploy(installation, "restarts", "--set", "train.epochs=1")
     asked = ["create", "restarts", "--grid", "seed=0..5", "--id", "restarts", "--max-active", "4"]

@@ -32,7 +32,6 @@ def started(installation: Installation, folder: Path, name: str, *settings: str)
 
 
 def failed(installation: Installation, run_id: str, recipe: str = "papers") -> dict[str, Any]:
-    """Wait until a run is among the failed ones, with what Prefect shows of it."""
 
     def listed() -> list[dict[str, Any]]:
         runs = installation.json("runs", "--status", "failed", "--limit", "100", ok=None).get("runs", [])
@@ -56,7 +55,6 @@ def shown(installation: Installation, run_id: str) -> str:
 
 @pytest.fixture(scope="module")
 def nightly(installation: Installation, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A recipe of tables that is deployed; the folder that it was deployed from."""
     folder = tmp_path_factory.mktemp("nightly")
     write_tables(folder / "data")
     (folder / "papers.yaml").write_text(RECIPE)

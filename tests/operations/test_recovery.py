@@ -24,7 +24,6 @@ LONG = {"overrides": ["train.epochs=100000", "train.checkpoint_every=50"]}
 
 
 def processes_of(run_id: str) -> list[psutil.Process]:
-    """The run's own process and everything below it."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -36,7 +35,6 @@ def processes_of(run_id: str) -> list[psutil.Process]:
 
 
 def trains(installation: Installation, run_id: str) -> bool:
-    """Whether the training of a run has written a checkpoint."""
     tasks = installation.api("task_runs/filter", {"flow_runs": {"id": {"any_": [run_id]}}})
     running = any(task["name"].startswith("train") and task["state_type"] == "RUNNING" for task in tasks)
     return running and any((installation.home / "work").glob("train-*/last.pt"))
@@ -91,7 +89,6 @@ class Abandoned:
         assert requests.post(url, json={"state": {"type": state}, "force": True}, timeout=30).ok
 
     def look(self) -> str:
-        """Let a recovery look once; returns the state then."""
         from prefect.client.orchestration import SyncPrefectClient
 
         with SyncPrefectClient(f"{self.installation.prefect}/api") as client:

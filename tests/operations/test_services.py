@@ -16,8 +16,7 @@ import requests
 
 from configs.errors import RecipeError
 from flows.services import supervisor
-from flows.services.postgres import check_database
-from flows.services.settings import ServiceSettings, log_path
+from flows.services.settings import ServiceSettings, check_database, log_path
 from flows.services.state import ServiceState, born, is_same
 from tasks.storage.home import Home
 from tests.flows.conftest import command, environment, graphmill

@@ -18,7 +18,7 @@ from flows.pipeline.tracking import note_champion, settle_champion
 from flows.records.run_record import RunRecord, now_text
 from tasks.processes.ending import TerminatedError, held_back
 from tasks.processes.run_context import RunContext, publishing_from
-from tasks.publish.champion.judge import Judge
+from tasks.publish.champion.comparison import Judge
 from tasks.publish.gate.rules import Decision
 from tasks.publish.tracking.mlflow_store import Tracker
 from tasks.publish.tracking.registered import model_versions

@@ -16,7 +16,8 @@ import pytest
 
 from tasks.ingest.tables.files import TableFiles
 from tasks.publish.map.colors import CATEGORIES, rgb
-from tasks.publish.map.page import MapPoints, write_map
+from tasks.publish.map.columns import MapPoints
+from tasks.publish.map.of_run import write_map
 from tests.browser import SOFTWARE_WEBGL, needs_chromium, open_page
 from tests.publish.test_map import HOSTILE
 
@@ -392,31 +393,23 @@ def test_fingers_on_a_phone(browser: Browser, folder: Path) -> None:
         page.touchscreen.tap(*shown.at(ALONE))
         shown.says("#chosen-count", "1 chosen")
         before = shown.camera()
-        fingers = shown.context.new_cdp_session(page)
-        for kind, spread in (("touchStart", 20), ("touchMove", 40), ("touchMove", 80), ("touchEnd", None)):
-            places = (
-                []
-                if spread is None
-                else [{"x": 195 - spread, "y": 300, "id": 0}, {"x": 195 + spread, "y": 300, "id": 1}]
-            )
-            fingers.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": places})
+        session = shown.context.new_cdp_session(page)
+
+        def touch(*steps: list[tuple[int, int]], session: Any = session) -> None:
+            """Put fingers down at the first places, move them through the others, and take them away."""
+            for number, places in enumerate([*steps, []]):
+                kind = "touchEnd" if not places else "touchMove" if number else "touchStart"
+                fingers = [{"x": x, "y": y, "id": finger} for finger, (x, y) in enumerate(places)]
+                session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": fingers})
+
+        touch(*([(195 - spread, 300), (195 + spread, 300)] for spread in (20, 40, 80)))
         assert shown.camera()["zoom"] > before["zoom"]
-        for kind, x in (("touchStart", 100), ("touchMove", 120), ("touchMove", 180), ("touchEnd", None)):
-            places = [] if x is None else [{"x": x, "y": 300, "id": 0}]
-            fingers.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": places})
+        touch(*([(x, 300)] for x in (100, 120, 180)))
         assert shown.camera()["target"] != before["target"]
         shown.says("#chosen-count", "1 chosen")
         page.click("#reset")
         page.click("#lasso")
-        for kind, place in (
-            ("touchStart", (2, 250)),
-            ("touchMove", (388, 250)),
-            ("touchMove", (388, 500)),
-            ("touchMove", (2, 500)),
-            ("touchEnd", None),
-        ):
-            places = [{"x": place[0], "y": place[1], "id": 0}] if place else []
-            fingers.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": places})
+        touch(*([place] for place in ((2, 250), (388, 250), (388, 500), (2, 500))))
         assert int(page.inner_text("#chosen-count").split()[0]) > 100
 
 

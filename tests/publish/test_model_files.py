@@ -12,7 +12,7 @@ from configs.registry import MODELS
 from configs.training import TrainConfig
 from models.facts import GraphFacts
 from tasks.apply.model.files import load_published, read_tensors, tensor_shapes, write_model, write_tensors
-from tasks.apply.model.fit import refuse_node_embeddings
+from tasks.apply.model.needs import refuse_node_embeddings
 from tasks.train.embeddings.host_tables import HostEmbedding, SparseEmbedding
 from tasks.train.state.checkpoint import best_state, save_atomic
 from tasks.train.strategies.base import Ranks

@@ -12,10 +12,9 @@ import pytest
 from configs.errors import RecipeError
 from configs.load import build_recipe, dump_recipe
 from configs.schema import Recipe
-from tasks.apply.prepare import prepare_for
-from tasks.apply.run import OutputRequest, write_outputs
+from tasks.apply.run import OutputRequest, prepare_for, write_outputs
 from tasks.controls.suite import Controls
-from tasks.publish.champion import judge
+from tasks.publish.champion import comparison
 from tasks.publish.champion.comparison import champion_files
 from tasks.publish.gate.rules import best_control
 from tasks.publish.tracking.registered import find_version
@@ -94,7 +93,7 @@ def test_each_control_scores_as_it_was_measured_and_other_data(
     assert served
     data = line.run(other, until="ingest")["ingest"]
     for name in sorted(served):
-        monkeypatch.setattr(judge, "best_control", lambda *_, name=name, **__: (name, []))
+        monkeypatch.setattr(comparison, "best_control", lambda *_, name=name, **__: (name, []))
         gate = line.run(recipe, force=True)["publish"].manifest.gate
         bar = evaluated.controls[name]["valid"][evaluated.metric]
         assert gate.value == pytest.approx(bar, abs=1e-6), name

@@ -21,7 +21,7 @@ from configs.schema import Recipe
 from flows.commands.installation.clean import needed_artifacts
 from flows.records.run_record import new_record
 from tasks.apply.model.published import Published, read_published
-from tasks.apply.prepare import prepare_for
+from tasks.apply.run import prepare_for
 from tasks.publish.tracking.mlflow_store import Tracker
 from tasks.publish.tracking.model_registry import ModelRegistry
 from tasks.publish.tracking.registered import fetch_model, find_version
@@ -296,18 +296,19 @@ def rewritten(line: Reuse, recipe: Recipe, change: Callable[[np.ndarray], np.nda
 
 
 @pytest.mark.usefixtures("exact")
-def test_numbers_that_are_none_are_refused(line: Reuse, folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (lambda x: np.where(np.arange(len(x))[:, None] == 3, np.nan, x), DataError, "vectors of walks@1 hold nan"),
+        (lambda x: x[:, :-1].copy(), IntegrityError, "has vectors of 5, its manifest says 6"),
+    ],
+)
+def test_vectors_that_somebody_altered_are_refused(
+    line: Reuse, folder: Path, change: Any, error: type[Exception], message: str
+) -> None:
     recipe = recipe_of(folder / "all", "other", SAGE, embedding("walks@1", most_missing=0.4))
-    rewritten(line, recipe, lambda x: np.where(np.arange(len(x))[:, None] == 3, np.nan, x).astype(np.float32))
-    with pytest.raises(DataError, match="vectors of walks@1 hold nan"):
-        line.run(recipe, until="preprocess")
-
-
-@pytest.mark.usefixtures("exact")
-def test_the_width_is_that_of_the_record(line: Reuse, folder: Path) -> None:
-    recipe = recipe_of(folder / "all", "other", SAGE, embedding("walks@1", most_missing=0.4))
-    rewritten(line, recipe, lambda x: x[:, :-1].copy())
-    with pytest.raises(IntegrityError, match="has vectors of 5, its manifest says 6"):
+    rewritten(line, recipe, lambda x: change(x).astype(np.float32))
+    with pytest.raises(error, match=message):
         line.run(recipe, until="preprocess")
 
 
@@ -518,23 +519,10 @@ def test_training_data_that_is_gone(line: Reuse, folder: Path, tmp_path: Path) -
 # ---- mistakes
 
 
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [
-        (
-            "wolks@champion",
-            r"model=wolks@champion: no registered model 'wolks' \(did you mean 'walks'\?\); there are lab",
-        ),
-        (
-            "walks@champoin",
-            r"walks has no version or alias 'champoin' \(did you mean 'champion'\?\); versions: 1; aliases",
-        ),
-        ("walks@7", r"walks has no version or alias '7'; versions: 1; aliases: champion"),
-    ],
-)
-def test_models_that_there_are_not(line: Reuse, folder: Path, model: str, message: str) -> None:
-    with pytest.raises(RecipeError, match=message):
-        with_versions(nodes(folder, embedding(model)), line.home)
+def test_models_that_there_are_not(line: Reuse, folder: Path) -> None:
+    for model, message in (("wolks@champion", "no registered model 'wolks'"), ("walks@7", "no version or alias '7'")):
+        with pytest.raises(RecipeError, match=rf"model={model}: .*{message}"):
+            with_versions(nodes(folder, embedding(model)), line.home)
 
 
 def test_no_registry(home: Home, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

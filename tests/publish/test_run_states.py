@@ -17,7 +17,7 @@ from flows.terminal.progress import RunListener
 from tasks.processes import ending
 from tasks.processes.run_context import RunContext, publishing_from
 from tasks.publish.stage import STAGE
-from tasks.publish.tracking import run_states
+from tasks.publish.tracking import mlflow_store
 from tasks.publish.tracking.live import LiveTracker
 from tasks.publish.tracking.mlflow_registry import MlflowRegistry
 from tasks.publish.tracking.mlflow_store import FLOW_RUN, TRAINED_IN, Tracker
@@ -142,7 +142,7 @@ def test_the_run_of_a_killed_process_has_failed(tracked_home: Home) -> None:
 
 
 def test_burying_makes_no_database(home: Home) -> None:
-    run_states.bury(home, "graphmill", "dead")
+    mlflow_store.bury(home, "graphmill", "dead")
     assert not home.mlflow.exists()
 
 
@@ -198,8 +198,8 @@ def test_a_backfill_has_not_ended_while_a_run_may_start_again_or_is_yet_to_be_ma
 
 
 def test_a_backfill_s_run_follows_it(tracked_home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    parent = run_states.open_parent(tracked_home, "graphmill", "b", {})
-    assert run_states.open_parent(tracked_home, "graphmill", "b", {}) == parent
+    parent = mlflow_store.open_parent(tracked_home, "graphmill", "b", {})
+    assert mlflow_store.open_parent(tracked_home, "graphmill", "b", {}) == parent
     kept = {"b": BACKFILL.model_copy(update={"mlflow_run_id": parent})}
     store = SimpleNamespace(
         runs_of=lambda client, backfill: {str(n): flow_run(state) for n, state in enumerate(client)},

@@ -17,8 +17,7 @@ from configs.errors import DataError
 from configs.load import build_recipe, dump_recipe
 from configs.schema import Recipe
 from tasks.apply.measure import as_classes, predict
-from tasks.apply.prepare import prepare_for
-from tasks.apply.run import OutputRequest, write_outputs
+from tasks.apply.run import OutputRequest, prepare_for, write_outputs
 from tasks.controls.suite import Controls
 from tasks.kinds.base import TaskRows
 from tasks.publish.champion.comparison import Challenge, champion_files

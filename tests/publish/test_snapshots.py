@@ -12,7 +12,7 @@ import pytest
 
 from configs.load import build_recipe, dump_recipe
 from tasks.publish import snapshots
-from tasks.publish.plots import snapshot_plots
+from tasks.publish.plots import run_plots
 from tasks.publish.report.page import render
 from tasks.publish.report.parts import ReportedRun
 from tasks.storage.home import Home
@@ -100,18 +100,18 @@ def test_numbers_and_many_labels() -> None:
     found = snapshots.compare(told("1", labels=many[0]), told("2", labels=many[1]))["drift"]["labels"]
     assert found["tvd"] == pytest.approx((0 + 0.2) / 2)
     for pair in (labels, many):
-        assert snapshot_plots.label_picture(told("1", labels=pair[0]), told("2", labels=pair[1])) is not None
+        assert run_plots.label_picture(told("1", labels=pair[0]), told("2", labels=pair[1])) is not None
     none = {"kind": "classes", "rows": 0, "counts": [0, 0]}
     for before in (None, labels[0], none):
         assert snapshots.compare(told("1", labels=before), told("2"))["drift"]["labels"] is None
-        assert snapshot_plots.label_picture(told("1", labels=before), told("2")) is None
+        assert run_plots.label_picture(told("1", labels=before), told("2")) is None
 
 
 def test_new_classes_are_drift_too() -> None:
     before = told("1", labels={"kind": "classes", "rows": 10, "counts": [10]}, classes=["web"])
     found = snapshots.compare(before, told("2"))["drift"]["labels"]
     assert found["tvd"] == 0.5
-    assert snapshot_plots.label_picture(before, told("2")) is not None
+    assert run_plots.label_picture(before, told("2")) is not None
 
 
 def test_classes_are_compared_by_name() -> None:
@@ -131,10 +131,10 @@ def test_classes_are_compared_by_name() -> None:
     for names in (None, ["x", "x", "y"]):
         unknown = told("2", labels=labels, classes=names)
         assert snapshots.compare(before, unknown)["drift"]["labels"] is None
-        assert snapshot_plots.label_picture(before, unknown) is None
+        assert run_plots.label_picture(before, unknown) is None
     nameless = [{**one, "classes": None} for one in (before, turned)]
     assert snapshots.compare(*nameless)["drift"]["labels"]["tvd"] == pytest.approx(0.6)
-    assert snapshot_plots.label_picture(*nameless) is not None
+    assert run_plots.label_picture(*nameless) is not None
     assert snapshots.compare(nameless[0], {**now, "classes": None})["drift"]["labels"] is None
 
 
@@ -168,13 +168,7 @@ def test_the_newest_earlier_snapshot_is_found(home: Home) -> None:
     leave(home, "2022-05", 4)  # run again: the later publication counts
     assert [
         (snapshots.previous(home, recipe(t)) or {}).get("nodes") for t in ("2021", "2022", "2023", "2025-01", "2026")
-    ] == [
-        None,
-        4,
-        4,
-        4,
-        2,
-    ]
+    ] == [None, 4, 4, 4, 2]
     assert snapshots.previous(home, recipe(None)) is None
     assert snapshots.previous(home, recipe("2026", name="other")) is None
     (home.artifacts / "publish" / "key2" / snapshots.FILE_NAME).unlink()

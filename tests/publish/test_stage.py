@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -29,6 +28,7 @@ from tasks.stage import Parent, run_stage
 from tasks.storage.home import Home
 from tasks.storage.outcomes import EvalReport, PublishManifest
 from tests.finished import dataset, trained
+from tests.ports import free_port
 from tests.support import COMMON, as_partition, node_graph
 
 
@@ -179,8 +179,8 @@ def test_a_crash_in_the_middle_is_marked_and_resumed(
 def test_a_gate_metric_that_was_not_measured_stops_before_anything_is_stored(
     tmp_path: Path, tracked_home: Home
 ) -> None:
-    with pytest.raises(RecipeError, match=r"valid/hits was not measured; there are valid/accuracy"):
-        publish(tracked_home, finished_run(tmp_path), recipe(gate_metric="valid/hits"))
+    with pytest.raises(RecipeError, match=r"valid/hits@3 is not measured; there are valid/accuracy"):
+        publish(tracked_home, finished_run(tmp_path), recipe(gate_metric="valid/hits@3"))
     assert Tracker(tracked_home, "x").client.search_experiments(filter_string="name = 'graphmill'") == []
 
 
@@ -208,9 +208,7 @@ def test_a_server_that_is_away_leaves_the_training_and_a_rerun_publishes_it(
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
     """A real MLflow server on loopback."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     url = f"http://127.0.0.1:{port}"
     store = tmp_path / "server"
     store.mkdir()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import socket
 import threading
@@ -11,19 +12,19 @@ from typing import Any
 
 import pytest
 
-from configs.errors import StageError
-from tasks.processes.run_context import RunContext, current_run, publishing_from
+from configs.errors import IntegrityError, StageError
+from tasks.processes.run_context import RunContext
 from tasks.publish.gate.rules import Candidate, Compared, Decision, decide
 from tasks.publish.tracking import live as live_tracking
 from tasks.publish.tracking import mlflow_registry as tracking
 from tasks.publish.tracking.live import LiveTracker, system_sampler
 from tasks.publish.tracking.mlflow_store import Tracker
 from tasks.publish.tracking.model_registry import ModelRegistry
+from tasks.publish.tracking.records import flatten, metric_key, read_records, step_of, thin, unique_by_step, values_of
 from tasks.publish.tracking.registered import find_version
 from tasks.publish.tracking.store_uris import how_to_open, public_uri
 from tasks.publish.tracking.version_tags import gate_tags
 from tasks.storage.home import Home
-from tests.ports import free_port
 
 
 @pytest.fixture
@@ -148,8 +149,11 @@ def test_model_version_and_champion(tracker: Tracker, tmp_path: Path) -> None:
 
 
 def test_a_server_that_is_away_is_asked_again_then_named(home: Home) -> None:
+    told: list[str] = []
     with pytest.raises(StageError, match=r"MLflow at http://127.0.0.1:9 did not do it.*run again when it answers"):
-        Tracker(home, "test", "http://user:secret@127.0.0.1:9", pauses=(0.01, 0.01))
+        Tracker(home, "test", "http://user:secret@127.0.0.1:9", (0.0, 0.0), told.append)
+    [waiting] = told
+    assert waiting.startswith("waiting for MLflow at http://127.0.0.1:9, retrying for some minutes: ")
 
 
 def test_calls_are_repeated_only_where_that_helps(tracker: Tracker) -> None:
@@ -177,12 +181,6 @@ def test_credentials_stay_out_of_messages_and_urls() -> None:
     assert public_uri("sqlite:////tmp/x.db") == "sqlite:////tmp/x.db"
     assert how_to_open("https://h/#/experiments/1/runs/2") == "https://h/#/experiments/1/runs/2"
     assert how_to_open("sqlite:////x.db#/experiments/1/runs/2").startswith("mlflow ui --backend-store-uri sqlite:////x")
-
-
-def test_run_context_is_set_for_a_block() -> None:
-    with publishing_from(RunContext("id", "url")):
-        assert current_run().flow_run_id == "id"
-    assert current_run() == RunContext()
 
 
 def recipe(system_metrics: bool = True) -> Any:
@@ -244,15 +242,6 @@ def test_an_end_that_waits_for_mlflow_says_so(home: Home, monkeypatch: pytest.Mo
     assert warnings[0].startswith("waiting for MLflow, which has not taken the training's last metrics yet")
 
 
-def test_who_waits_for_mlflow_is_told_so_once(home: Home) -> None:
-    told: list[str] = []
-    uri = f"http://127.0.0.1:{free_port()}"
-    with pytest.raises(StageError, match="did not do it"):
-        Tracker(home, "test", uri, (0.0, 0.0), told.append)
-    assert len(told) == 1
-    assert told[0].startswith(f"waiting for MLflow at {uri}, retrying for some minutes: ")
-
-
 def test_system_sampler(tracked_home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "users"
     folder.mkdir()
@@ -266,3 +255,42 @@ def test_system_sampler(tracked_home: Home, tmp_path: Path, monkeypatch: pytest.
     assert sample["system/disk_available_megabytes"] > 0
     assert sample["system/network_receive_megabytes"] >= 0
     assert all(isinstance(value, float | int) for value in sample.values())
+
+
+def test_flatten_is_what_mlflow_accepts() -> None:
+    flat = flatten({"a": {"b": 1, "c": [1, 2]}, "d": "x" * 7000, "e@f": None, "g": {}})
+    assert flat["a.b"] == "1"
+    assert flat["a.c"] == "[1, 2]"
+    assert len(flat["d"]) == 6000
+    assert flat["d"].endswith("(7,000 characters in all)")
+    assert flat["e_f"] == "null"
+    assert flat["g"] == "{}"
+    assert metric_key("valid/hits@20") == "valid/hits_at_20"
+
+
+def test_a_torn_last_line_is_left_out_and_another_damaged_one_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    assert read_records(path) == []
+    path.write_text('{"step": 1, "loss": 2.0}\n{"step": 2, "lo')
+    assert read_records(path) == [{"step": 1, "loss": 2.0}]
+    path.write_text('{"step": 1}\nrubbish\n{"step": 2}\n')
+    with pytest.raises(IntegrityError, match="line 2"):
+        read_records(path)
+
+
+def test_thinning_keeps_ends_and_evaluations() -> None:
+    records = [{"step": s, "loss": 1.0} for s in range(5000)]
+    records[123]["valid/accuracy"] = 0.5
+    kept = thin(records, 100)
+    assert 100 <= len(kept) <= 102
+    assert (kept[0]["step"], kept[-1]["step"]) == (0, 4999)
+    assert any("valid/accuracy" in record for record in kept)
+    assert thin(records[:50], 100) == records[:50]
+
+
+def test_of_a_repeated_step_the_last_word_counts() -> None:
+    records = [{"step": 1, "seconds": 1, "loss": 3.0}, {"step": 1, "seconds": 9, "loss": 2.0}]
+    assert unique_by_step(records) == {"loss": {1: (2.0, 9.0)}}
+    assert step_of({"epoch": 4}) == 4
+    assert values_of({"step": 1, "loss": 1, "done": True, "note": "x"}) == {"loss": 1.0}
+    json.dumps(values_of({"loss": 1}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from tasks.sampling.device.random_triton import below, output, stream
+from tasks.sampling.device.neighbors_triton import below, output, stream
 
 
 @triton.jit(do_not_specialize=["key", "limit"])

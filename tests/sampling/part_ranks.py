@@ -14,9 +14,9 @@ import torch
 
 from models.block import Batch, Block, Inputs
 from tasks.sampling.neighborhoods.in_edges import Seeds
-from tasks.sampling.parts.exchange import Exchange
 from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.parts.neighborhoods import PartNeighborhoods
+from tasks.sampling.parts.ranges import Exchange
 from tasks.sampling.rows.features import FeatureSource
 from tasks.storage.graph_store import GraphStore
 from tasks.train.loaders.neighbor import Neighborhoods

@@ -10,11 +10,9 @@ import pytest
 from numba import njit
 
 from tasks.arrays import Array
-from tasks.sampling.neighborhoods.members import SPAN, is_member
-from tasks.sampling.walks.biased_loops import _bit, _patient_step, coin_limits, signatures
-from tasks.sampling.walks.pairs import expected_pairs, most_pairs, walk_pairs
-from tasks.sampling.walks.random_walks import Walks
-from tests.sampling.test_alias import expect_counts
+from tasks.sampling.walks.biased_loops import SPAN, _bit, _patient_step, coin_limits, is_member, signatures
+from tasks.sampling.walks.random_walks import Walks, expected_pairs, most_pairs, walk_pairs
+from tests.sampling.test_edge_draws import expect_counts
 
 Csr = tuple[Array, Array]
 

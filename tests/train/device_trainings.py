@@ -16,11 +16,10 @@ import numpy as np
 import pytest
 
 from models.kernels.tables.row_tables import RowTable
-from tasks.train.loaders.samples import edges, walks
-from tasks.train.tables import grid, objective, place
-from tasks.train.tables.block_files import Key
-from tasks.train.tables.grid import TableSpec
-from tasks.train.tables.place import RankDevice
+from tasks.train.loaders import pairs
+from tasks.train.tables import device, grid, objective
+from tasks.train.tables.device import RankDevice
+from tasks.train.tables.grid import Key, TableSpec
 from tests.train import grid_ranks
 from tests.train.test_tables import recipe
 from tests.triton_device import DEVICE
@@ -40,8 +39,7 @@ def small_recipe(model: dict[str, Any], options: dict[str, Any]) -> Any:
 
 def shrink(patch: pytest.MonkeyPatch) -> None:
     """Draw few pairs at a time, and begin with rows that few steps move: word2vec's are near 0, and contexts' are 0."""
-    for loader in (walks, edges):
-        patch.setattr(loader, "_CHUNK_PAIRS", 26)
+    patch.setattr(pairs, "_CHUNK_PAIRS", 26)
     patch.setattr(objective, "_PART_PAIRS", 4)
     patch.setattr(grid, "first_rows", random_rows)
 
@@ -54,7 +52,7 @@ def random_rows(tables: TableSpec, key: Key, table: RowTable) -> None:
 
 def train_on(patch: pytest.MonkeyPatch, memory: int | None) -> None:
     """Have trainings run on the device, with so much memory there; None: on the CPU."""
-    patch.setattr(place, "choose_place", lambda *_: RankDevice(DEVICE, memory) if memory else place_of_cpu())
+    patch.setattr(device, "choose_place", lambda *_: RankDevice(DEVICE, memory) if memory else place_of_cpu())
 
 
 def make_device_engine(job: Any) -> Any:

@@ -12,7 +12,7 @@ from tasks.train.job import BEST, LAST
 from tasks.train.knowledge.engine import TripleEngine
 from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
-from tasks.train.tables.place import RankDevice
+from tasks.train.tables.device import RankDevice
 from tests.train.in_process import make_job, own_settings, run_engine, stopped_at
 
 FAST: dict[str, Any] = {"epochs": 40, "eval_every": 20, "learning_rate": 0.3, "threads": 1}

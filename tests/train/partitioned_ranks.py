@@ -30,8 +30,6 @@ def goes_on(job: Any, ranks: Ranks, engine: GradientEngine) -> None:
     """A run that was killed when its training had written all, and its tables were whole, ends with the same."""
     again = GradientEngine(job, ranks, torch.device("cpu"))
     ours, theirs = again.optimization.embedding, engine.optimization.embedding
-    assert ours is not None
-    assert theirs is not None
     for name, table in {"weight": theirs.weight, **theirs.tensors()}.items():
         assert torch.equal({"weight": ours.weight, **ours.tensors()}[name], table), name
     assert again.progress.epoch == engine.progress.epoch

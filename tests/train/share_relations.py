@@ -20,7 +20,6 @@ def main(rank: int, world: int) -> None:
         for rule, sums in (("elementwise_adagrad", True), ("adam", False)):
             relations = RelationRows(MODELS.get("distmult"), options, 3, UpdateRule(rule), 5)  # type: ignore[arg-type]
             table = relations.table
-            assert table.moment is not None
             before, remembered = table.read(), table.moment.reshape(3, -1)[:, :6].copy()
             for number in range(1, 3):  # what was shared once is not added again
                 moved = [0.5 * number, -0.25]  # by each rank

@@ -23,16 +23,16 @@ from tasks.train.families import trainings
 from tasks.train.gradients.engine import GradientEngine
 from tasks.train.job import Job
 from tasks.train.labels.class_weights import check_class_weights, class_weights
-from tasks.train.labels.scale import training_facts
+from tasks.train.labels.learnt import training_facts
 from tests.preprocess.ears import Ears
 from tests.publish.line import customers, write_customers
 from tests.ranked_shop import store_of
 from tests.shop_graph import shop_graph
 from tests.support import link_graph
 from tests.train.in_process import make_engine, own_settings, run_engine
-from tests.train.test_several_tasks import graph_of_several
-from tests.train.test_several_tasks import recipe as several_recipe
 from tests.train.test_training import partition, recipe
+from tests.train.test_typed_tasks import graph_of_several
+from tests.train.test_typed_tasks import recipe as several_recipe
 
 
 @pytest.fixture(autouse=True)
@@ -48,6 +48,11 @@ def rare(folder: Path, share: int = 15) -> Parent:
     label[:] = np.arange(len(label)) % share == 0
     np.save(folder / "label.npy", label)
     return parent
+
+
+def job_of(wanted: Recipe, graph: Parent, work: Path, weights: Any = ()) -> Job:
+    work.mkdir(parents=True, exist_ok=True)
+    return Job.make(wanted, graph.folder, graph.manifest.digest, work, None, weights)
 
 
 def labelled(parent: Parent, label: Any, **fields: Any) -> GraphStore:
@@ -167,11 +172,8 @@ def test_a_rare_class_is_found_with_every_loader(tmp_path: Path, loader: str) ->
     def predicted(option: str, work: str) -> float:
         wanted = recipe("node", f"train.loader={{name: {loader}}}", "train.epochs=12", f"train.class_weight={option}")
         graph = rare(tmp_path / "g")
-        job = Job.make(wanted, graph.folder, graph.manifest.digest, _made(tmp_path / work))
-        if option != "none":
-            weights = class_weights(wanted.train.class_weight, store_of(graph), None, lambda _: None)  # type: ignore[attr-defined]
-            job = Job.make(wanted, graph.folder, graph.manifest.digest, job.work, None, weights)
-        engine: GradientEngine = make_engine(job)
+        weights = class_weights(wanted.train.class_weight, store_of(graph), None, lambda _: None)  # type: ignore[attr-defined]
+        engine: GradientEngine = make_engine(job_of(wanted, graph, tmp_path / work, weights))
         run_engine(engine)
         store = store_of(graph)
         with evaluating(engine.model):
@@ -181,17 +183,9 @@ def test_a_rare_class_is_found_with_every_loader(tmp_path: Path, loader: str) ->
     assert predicted("balanced", "balanced") > 2 * predicted("none", "none") + 0.1
 
 
-def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
 def test_a_job_brings_its_weights_to_every_rank_and_other_weights_train_anew(tmp_path: Path) -> None:
     graph, wanted = rare(tmp_path / "g"), recipe("node", "train.class_weight=balanced")
-    made = [
-        Job.make(wanted, graph.folder, graph.manifest.digest, _made(tmp_path / str(weight)), None, (((1.0, weight),),))
-        for weight in (2.0, 3.0)
-    ]
+    made = [job_of(wanted, graph, tmp_path / str(weight), (((1.0, weight),),)) for weight in (2.0, 3.0)]
     assert made[0].digest != made[1].digest
     assert Job.load(made[0].save()).class_weights == (((1.0, 2.0),),)
 
@@ -199,7 +193,7 @@ def test_a_job_brings_its_weights_to_every_rank_and_other_weights_train_anew(tmp
 def test_trainings_in_a_row_have_the_weights_of_the_training_split(tmp_path: Path) -> None:
     """Not those of what an earlier one predicts."""
     graph, wanted = rare(tmp_path / "g"), recipe("node", "train.self_training.rounds=2")
-    job = Job.make(wanted, graph.folder, graph.manifest.digest, _made(tmp_path / "w"), None, (((1.0, 7.0),),))
+    job = job_of(wanted, graph, tmp_path / "w", (((1.0, 7.0),),))
     assert [one.class_weights for one in trainings(job)] == [(((1.0, 7.0),),)] * 3
 
 
@@ -254,8 +248,7 @@ def test_rows_of_tables_several_tasks_and_graphs_are_weighed(tmp_path: Path, kin
     weights = class_weights("balanced", store_of(graph), None, lambda _: None)
     losses = []
     for given in ((), weights):
-        job = Job.make(wanted, graph.folder, graph.manifest.digest, _made(tmp_path / str(len(given))), None, given)
-        engine = make_engine(job)
+        engine = make_engine(job_of(wanted, graph, tmp_path / str(len(given)), given))
         engine.model.eval()
         batch = engine.batches.make(0)
         with torch.no_grad():

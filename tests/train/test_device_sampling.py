@@ -19,7 +19,7 @@ from tests.train.device_trainings import make_device_engine
 from tests.train.in_process import make_job, own_settings, run_engine
 from tests.train.test_equal_bits import partition as partition_of
 from tests.train.test_equal_bits import recipe
-from tests.train.test_first_hop import neighbor_loader, open_graph
+from tests.train.test_subgraph_loaders import neighbor_loader, open_graph
 from tests.triton_device import DEVICE, MARKS_OF_TABLES
 
 pytestmark = MARKS_OF_TABLES

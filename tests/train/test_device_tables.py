@@ -15,18 +15,17 @@ from tasks.arrays import Array
 from tasks.stage import Parent
 from tasks.train.families import family_of
 from tasks.train.job import RESULT, Job
-from tasks.train.loaders.samples import walks as walk_loader
+from tasks.train.loaders import pairs
 from tasks.train.run import run
 from tasks.train.strategies.base import Ranks
 from tasks.train.tables import grid
-from tasks.train.tables.block_files import Key
-from tasks.train.tables.pair_engine import PairEngine
-from tasks.train.tables.place import RankDevice
-from tests.support import node_graph
+from tasks.train.tables.block_engine import PairEngine
+from tasks.train.tables.device import RankDevice
+from tasks.train.tables.grid import Key
+from tests.support import node_graph, written
 from tests.train.device_trainings import MEMORY, VARIABLE, shrink, small_recipe, train_on
 from tests.train.in_process import make_job, own_settings, stopped_at
 from tests.train.test_grid_ranks import vectors
-from tests.train.test_tables import written
 from tests.train.two_processes import run_ranks
 from tests.triton_device import DEVICE, MARKS_OF_TABLES
 
@@ -169,7 +168,7 @@ def test_ranks_train_the_same_rounds(tmp_path: Path, graph: Parent, monkeypatch:
 def test_the_benchmark_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from benchmarks import tables
 
-    monkeypatch.setattr(walk_loader, "_CHUNK_PAIRS", 6)
+    monkeypatch.setattr(pairs, "_CHUNK_PAIRS", 6)
     sizes = ["--nodes", "200", "--edges", "800", "--dim", "4", "--length", "3", "--samples", "6", "--rounds", "1"]
     folders = ["--out", str(tmp_path), "--home", str(tmp_path / "home")]
     for blocks in ("1", "2"):

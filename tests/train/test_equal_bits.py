@@ -18,7 +18,7 @@ from tasks.stage import Parent
 from tasks.train import job
 from tasks.train.job import BEST, LAST, Job, stage_config
 from tasks.train.state import checkpoint
-from tests.support import as_partition, link_graph, molecule_graph, node_graph
+from tests.support import link_graph, molecule_graph, node_graph, written
 from tests.train.in_process import make_engine, make_job, own_settings, run_engine
 from tests.train.knowledge_trainings import recipe as knowledge_recipe
 
@@ -39,12 +39,7 @@ OTHER = {"prefetch": 5, "sampling_threads": 3, "checkpoint_every": 3, "checkpoin
 
 
 def partition(folder: Path, task: str) -> Parent:
-    parent = as_partition(MAKE[task](folder))
-    if task == "node":  # parts for the loader cluster
-        cut = {"num_parts": 3, "part_offsets": (0, 100, 200, 300)}
-        parent = Parent(parent.manifest.model_copy(update=cut), folder)
-    (folder / "manifest.json").write_text(parent.manifest.model_dump_json())
-    return parent
+    return written(MAKE[task](folder), *((0, 100, 200) if task == "node" else ()))  # parts for the loader cluster
 
 
 def recipe(name: str, **train: Any) -> Recipe:
@@ -123,10 +118,7 @@ def test_a_plan_says_whose_threads_were_other_ones() -> None:
     auto, said = recipe("full", threads=0, epochs=3), recipe("full", threads=2, epochs=3)
     old = {**stage_config(recipe("full", threads=4)), "x": 1}
     own = _changes(auto, "train", old, {**old, "train": {**old["train"], "threads": 2, "epochs": 3}})
-    assert own == [
-        "trained with 4 threads, this machine would use 2 (train.threads=4 keeps it)",
-        "train.epochs 2 -> 3",
-    ]
+    assert own == ["trained with 4 threads, this machine would use 2 (train.threads=4 keeps it)", "train.epochs 2 -> 3"]
     assert "train.threads 4 -> 2" in _changes(said, "train", old, {**old, "train": {**old["train"], "threads": 2}})
     assert _changes(auto, "train", old, old) == []
 

@@ -14,9 +14,8 @@ from configs.errors import DataError
 from models.kernels.memory import _SPARE_BYTES, Recycler, empty, recycled
 from models.kernels.tables.byte_rows import SCALE_BYTES
 from tasks.sampling.rows import features as features_module
-from tasks.sampling.rows.features import FeatureSource, bfloat16_copy, take_rows
+from tasks.sampling.rows.features import FeatureSource, bfloat16_copy, stored_rows, take_rows
 from tasks.sampling.rows.gather import gather_mean, gather_rows
-from tasks.sampling.rows.stored_rows import stored_rows
 
 MIB = 1 << 20
 
@@ -105,7 +104,6 @@ def test_a_copy_in_memory_changes_nothing_but_the_speed(monkeypatch: pytest.Monk
     nodes, indptr = np.array([3, 69_999], np.int32), np.array([0, 3, 4])
     ids = np.array([0, 65_536, 9, 66_000], np.int32)
     copied = FeatureSource(feat, None, dtype=torch.bfloat16)
-    assert copied.table is not None
     assert copied.table.dtype == np.uint16
 
     class Memory:
@@ -123,8 +121,6 @@ def test_a_copy_in_memory_changes_nothing_but_the_speed(monkeypatch: pytest.Monk
         (straight.inputs(nodes).feat, straight.inputs_and_mean(nodes, indptr, ids)[1]),
         strict=True,
     ):
-        assert a is not None
-        assert b is not None
         assert a.dtype == torch.bfloat16
         assert torch.equal(a, b)
 
@@ -139,7 +135,6 @@ def test_tables_of_other_shapes_and_kinds() -> None:
         (np.arange(3, dtype=np.float32), np.float32),
     ):
         taken = take_rows(table, rows, kind)
-        assert taken is not None
         assert taken.numpy().dtype == kind
         assert np.array_equal(taken.numpy(), table[rows])
 
@@ -225,7 +220,6 @@ def test_tensors_in_recycled_memory_may_be_written_over(dtype: torch.dtype) -> N
     assert not tensor._is_view()
     tensor.fill_(2)
     (tensor * x).sum().backward()
-    assert x.grad is not None
     assert torch.equal(x.grad, torch.full((300, 500), 2.0))
 
 

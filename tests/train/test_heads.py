@@ -10,15 +10,18 @@ import numpy as np
 import pytest
 import torch
 
+from configs.errors import DataError
+from configs.registry import LOADERS
 from tasks.evaluators.metrics import f1_of_columns
 from tasks.storage.graph_store import GraphStore
 from tasks.train.job import BEST
-from tasks.train.node_vectors import heads, pair_head
+from tasks.train.loaders.pairs import PairData
+from tasks.train.node_vectors import heads
 from tasks.train.node_vectors.heads import _fit_members, _fit_numbers, best_threshold, fit_head
 from tasks.train.state.checkpoint import load_model
-from tests.support import link_graph, node_graph
+from tests.support import ArrayWriter, finish, link_graph, node_graph, written
 from tests.train.in_process import make_job
-from tests.train.test_tables import recipe, train, written
+from tests.train.test_tables import recipe, train
 
 
 def learnt(tmp_path: Path, make_graph: Any = link_graph, **changes: Any) -> tuple[Any, GraphStore]:
@@ -113,13 +116,13 @@ def test_a_head_of_pairs_takes_the_best_of_all_epochs(tmp_path: Path) -> None:
 def test_negatives_of_a_head_of_pairs_are_no_training_edges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, store = learnt(tmp_path, model={"score": "mlp", "mlp_epochs": 1}, train={"samples": 1e4})
     read: list[set[tuple[int, int]]] = []
-    products = pair_head._products
+    products = heads._products
 
     def spy(table: Any, pairs: Any) -> Any:
         read.append({(min(pair), max(pair)) for pair in pairs.tolist()})
         return products(table, pairs)
 
-    monkeypatch.setattr(pair_head, "_products", spy)
+    monkeypatch.setattr(heads, "_products", spy)
     fit_head(model, store, None, None)
     edges = {(min(pair), max(pair)) for pair in store["train_edges"].tolist()}
     of_scale, positive, drawn = read
@@ -167,3 +170,47 @@ def test_a_table_in_a_file_beyond_memory_gives_the_same_head(
     states = [torch.load(job.work / BEST, weights_only=True)["model"] for job in (whole, parts)]
     for key, tensor in states[0].items():
         assert torch.equal(tensor, states[1][key]), key
+
+
+def graph(folder: Path, weight: list[float] | None, ends: tuple[list[int], list[int]]) -> GraphStore:
+    """A directed graph of four nodes with an edge from 0 to 1 and one from 1 to 2, or what `ends` has instead."""
+    writer = ArrayWriter(folder)
+    writer.write("csr_indptr", np.array(ends[0]))
+    writer.write("csr_indices", np.array(ends[1], np.int32))
+    writer.write("csr_eids", np.arange(len(ends[1])))
+    if weight is not None:
+        writer.write("edge_weight", np.array(weight, np.float32))
+    made = finish(folder, writer, num_nodes=4, num_edges=len(ends[1]), symmetric=False)
+    return GraphStore(made.folder, made.manifest)
+
+
+_TWO_EDGES = [0, 1, 2, 2, 2], [1, 2]
+_NONE = [0, 0, 0, 0, 0], []
+
+
+@pytest.mark.parametrize("loader", ["walks", "edges"])
+@pytest.mark.parametrize(
+    ("weight", "ends", "message"),
+    [
+        ([1.0, -1.0], _TWO_EDGES, "edge weights must be finite and none below 0; .*train.loader.edge_weights=false"),
+        ([1.0, float("nan")], _TWO_EDGES, "edge weights must be finite and none below 0"),
+        ([0.0, 0.0], _TWO_EDGES, "train.loader.edge_weights=false"),
+        (None, _NONE, "look at preprocess and at components.keep"),
+    ],
+)
+def test_graphs_without_an_edge_to_take_are_refused(
+    tmp_path: Path, loader: str, weight: Any, ends: Any, message: str
+) -> None:
+    store = graph(tmp_path, weight, ends)
+    with pytest.raises(DataError, match=f"test: .*{message}"):
+        LOADERS.create(LOADERS.config(loader), PairData(store, 5))
+
+
+@pytest.mark.parametrize("loader", ["walks", "edges"])
+def test_weights_that_are_left_alone_may_be_anything(tmp_path: Path, loader: str) -> None:
+    store = graph(tmp_path, [1.0, -1.0], _TWO_EDGES)
+    made: Any = LOADERS.create(LOADERS.config({"name": loader, "edge_weights": False}), PairData(store, 5))
+    pairs = np.empty((2, made.room), np.int32)
+    count = made.fill(0, *pairs)
+    assert count > 0
+    assert set(np.unique(pairs[:, :count])) <= {0, 1, 2}

@@ -20,6 +20,7 @@ from tasks.processes.device import use_threads
 from tasks.sampling.rows.features import FeatureSource, whole_graph
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import ArrayWriter, GraphStore
+from tests.ranked_shop import store_of
 from tests.support import finish, link_graph, molecule_graph, node_graph, write_csc
 
 
@@ -101,7 +102,6 @@ def test_layer_by_layer_equals_the_whole_graph(tmp_path: Path, option: dict[str,
         whole = Predictor(store, batch_size=3)
         chunked = Predictor(store, batch_size=5, whole_graph_bytes=0, chunk_edges=chunk_edges, scratch=tmp_path)
         expected, got = predict(whole, model, "test"), predict(chunked, model, "test")
-        assert expected.scores is not None
         np.testing.assert_allclose(got.scores, expected.scores, rtol=1e-4, atol=1e-5)
         np.testing.assert_array_equal(got.label, store["label"][store["test_idx"]])
         everything = np.arange(97)
@@ -140,32 +140,27 @@ def test_one_predictor_serves_models_with_and_without_edge_features(tmp_path: Pa
 @pytest.mark.parametrize("dim", [0, 8])
 @pytest.mark.parametrize("decoder", ["mlp", "dot"])
 def test_links_layer_by_layer(tmp_path: Path, dim: int, decoder: str) -> None:
-    parent = link_graph(tmp_path, dim=dim)
-    store = GraphStore(parent.folder, parent.manifest)
+    store = store_of(link_graph(tmp_path, dim=dim))
     model = make_model(store, {"name": "graphsage", "decoder": decoder, "num_layers": 2})
     expected = predict(Predictor(store), model, "valid")
     got = predict(Predictor(store, batch_size=7, whole_graph_bytes=0, chunk_edges=64), model, "valid")
-    assert expected.positive is not None
     assert expected.positive.shape == (len(store["valid_edges"]),)
     np.testing.assert_allclose(got.positive, expected.positive, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(got.negative, expected.negative, rtol=1e-4, atol=1e-5)
 
 
 def test_links_take_given_negatives_of_either_shape(tmp_path: Path) -> None:
-    parent = link_graph(tmp_path)
-    store = GraphStore(parent.folder, parent.manifest)
+    store = store_of(link_graph(tmp_path))
     model = make_model(store, {"name": "graphsage", "decoder": "dot", "num_layers": 1})
     positive = np.asarray(store["valid_edges"])
     store._open["valid_negative"] = np.repeat(positive[:, None, :], 4, axis=1)  # every candidate is the positive
     store.manifest.arrays["valid_negative"] = store.manifest.arrays["valid_edges"]
     given = predict(Predictor(store), model, "valid")
-    assert given.positive is not None
     np.testing.assert_array_equal(given.negative, np.repeat(given.positive[:, None], 4, axis=1))
 
 
 def test_drawn_negatives_are_the_same_each_time_and_edges_of_no_split(tmp_path: Path) -> None:
-    parent = link_graph(tmp_path)
-    store = GraphStore(parent.folder, parent.manifest)
+    store = store_of(link_graph(tmp_path))
     for split in ("valid", "test"):
         del store.manifest.arrays[f"{split}_negative"]
     model = make_model(store, {"name": "gcn", "num_layers": 1})
@@ -185,12 +180,10 @@ def test_drawn_negatives_are_the_same_each_time_and_edges_of_no_split(tmp_path: 
 @pytest.mark.parametrize("virtual_node", [False, True])
 @pytest.mark.parametrize("name", ["gin", "deepgcn"])
 def test_graphs_score_alike_alone_and_in_batches(tmp_path: Path, name: str, virtual_node: bool) -> None:
-    parent = molecule_graph(tmp_path)
-    store = GraphStore(parent.folder, parent.manifest)
+    store = store_of(molecule_graph(tmp_path))
     model = make_model(store, {"name": name, "virtual_node": virtual_node})
     together, alone = predict(Predictor(store), model, "test"), predict(Predictor(store, batch_size=1), model, "test")
     few = predict(Predictor(store, chunk_edges=50), model, "test")
-    assert together.scores is not None
     assert together.scores.shape == (len(store["test_idx"]), 1)
     np.testing.assert_allclose(alone.scores, together.scores, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(few.scores, together.scores, rtol=1e-4, atol=1e-5)
@@ -198,8 +191,7 @@ def test_graphs_score_alike_alone_and_in_batches(tmp_path: Path, name: str, virt
 
 
 def test_the_mode_of_training_comes_back_and_dropout_is_off(tmp_path: Path) -> None:
-    parent = node_graph(tmp_path)
-    store = GraphStore(parent.folder, parent.manifest)
+    store = store_of(node_graph(tmp_path))
     model = make_model(store, {"name": "graphsage"}).train()
     statistics = model.layers[0].norm.running_mean.clone()  # type: ignore[union-attr,operator]
     first, second = (predict(Predictor(store), model, "valid").scores for _ in range(2))

@@ -11,7 +11,7 @@ import torch
 from models.kernels.dense import complex_products, dropout, sigmoid_rows, softmax_rows
 from models.kernels.similarity import rows as similarity
 from tasks.train.knowledge import comparing
-from tasks.train.tables.place import RankDevice
+from tasks.train.tables.device import RankDevice
 from tests.knowledge_graphs import triple_graph
 from tests.train.knowledge_trainings import LOADER, best, best_mrr, check_same, recipe, trained, trained_up_to
 from tests.train.test_knowledge import SCORERS

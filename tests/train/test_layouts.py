@@ -20,14 +20,13 @@ from tasks.processes.device import use_threads
 from tasks.storage.graph_store import GraphStore
 from tasks.train.families import family_of
 from tasks.train.job import BEST, Job
-from tasks.train.layout.engine import settled_job
-from tasks.train.layout.first_points import first_points, place_among_neighbors
-from tasks.train.layout.in_memory import lay_out
+from tasks.train.layout.engine import first_points, lay_out, place_among_neighbors, settled_job
 from tasks.train.state.checkpoint import load_model
+from tests.ranked_shop import store_of
 from tests.registered import forget_registered, models_of
-from tests.support import node_graph
+from tests.support import node_graph, written
 from tests.train.in_process import make_job, own_settings, stopped_at
-from tests.train.test_tables import train, written
+from tests.train.test_tables import train
 
 SAMPLES = 400_000
 
@@ -43,7 +42,6 @@ def layout_job(tmp_path: Path, *arguments: Any, **options: Any) -> Job[Any]:
 
 def points_of(job: Job[Any]) -> Any:
     table = load_model(job.work / BEST).table
-    assert table is not None
     return table.numpy()
 
 
@@ -116,8 +114,7 @@ def test_what_the_recipe_leaves_open_is_the_models(tmp_path: Path) -> None:
 
 
 def test_new_points_begin_among_their_neighbors(tmp_path: Path) -> None:
-    graph = written(node_graph(tmp_path / "graph"))
-    store = GraphStore(graph.folder, graph.manifest)
+    store = store_of(written(node_graph(tmp_path / "graph")))
     rng = np.random.default_rng(0)
     points = rng.standard_normal((300, 2)).astype(np.float32)
     is_placed = np.arange(300) % 5 > 0

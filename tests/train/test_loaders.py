@@ -18,14 +18,11 @@ from tasks.sampling.rows.features import FeatureSource
 from tasks.sampling.rows.labels import targets
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
-from tasks.train.gradients.optimizers import make_optimizer, make_scheduler
+from tasks.train.gradients.steps import make_optimizer, make_scheduler
 from tasks.train.job import scaled_learning_rate
 from tests.loaders import make_loader
+from tests.ranked_shop import store_of
 from tests.support import link_graph, molecule_graph, node_graph
-
-
-def opened(parent: Any) -> GraphStore:
-    return GraphStore(parent.folder, parent.manifest)
 
 
 def sources(store: GraphStore, node: int) -> list[int]:
@@ -49,7 +46,7 @@ def same(a: Batch, b: Batch) -> bool:
 
 def every_loader(folder: Path) -> dict[str, Any]:
     made: dict[str, Any] = {}
-    node, link, graph = (opened(make(folder / make.__name__)) for make in (node_graph, link_graph, molecule_graph))
+    node, link, graph = (store_of(make(folder / make.__name__)) for make in (node_graph, link_graph, molecule_graph))
     made["neighbor"] = make_loader("neighbor", node, FeatureSource.open(node, edges=True), fanout=(3, 2))
     made["full node"] = make_loader("full", node, FeatureSource.open(node, edges=True))
     made["edge"] = make_loader("edge", link, FeatureSource.open(link, edges=True), fanout=(3, 2), num_negatives=2)
@@ -59,7 +56,7 @@ def every_loader(folder: Path) -> dict[str, Any]:
 
 
 def test_neighbor_batches_carry_features_targets_and_true_degrees(tmp_path: Path) -> None:
-    store = opened(node_graph(tmp_path))
+    store = store_of(node_graph(tmp_path))
     loader = make_loader("neighbor", store, fanout=(4, 3))
     positions = np.random.default_rng(0).permutation(loader.num_seeds)[:25]
     batch = loader.batch(positions, key=11)
@@ -68,7 +65,6 @@ def test_neighbor_batches_carry_features_targets_and_true_degrees(tmp_path: Path
     assert batch.rows is None
     assert names[:25].tolist() == seeds.tolist()
     assert batch.target.tolist() == store["label"][seeds].tolist()
-    assert batch.inputs.feat is not None
     assert np.array_equal(batch.inputs.feat.numpy(), store["feat"][names])
     assert [block.num_dst for block in batch.blocks] == [batch.blocks[1].num_src, 25]
     assert batch.blocks[0].num_src == len(names) == len(set(names.tolist()))
@@ -81,7 +77,7 @@ def test_neighbor_batches_carry_features_targets_and_true_degrees(tmp_path: Path
 
 def test_a_seed_that_comes_twice_is_sampled_once_and_scored_twice(tmp_path: Path) -> None:
     """Where seeds do not divide over ranks, a share wraps round: a batch may hold a seed twice."""
-    store = opened(node_graph(tmp_path))
+    store = store_of(node_graph(tmp_path))
     loader = make_loader("neighbor", store, fanout=(4,))
     batch = loader.batch(np.array([7, 2, 7, 0]), key=0)
     assert batch.rows is not None
@@ -111,7 +107,7 @@ def test_a_batch_is_the_same_in_any_order_and_thread(tmp_path: Path, kind: str) 
 
 @pytest.mark.parametrize("full", [False, True])
 def test_link_batches_have_their_positives_first_and_true_negatives(tmp_path: Path, full: bool) -> None:
-    store = opened(link_graph(tmp_path, dim=4))
+    store = store_of(link_graph(tmp_path, dim=4))
     features = FeatureSource.open(store, edges=False)
     loader = (
         make_loader("full_edge", store, features, num_negatives=3)
@@ -120,7 +116,6 @@ def test_link_batches_have_their_positives_first_and_true_negatives(tmp_path: Pa
     )
     positions = np.array([3, 90, 4, 55])
     batch = loader.batch(positions, key=2)
-    assert batch.pairs is not None
     assert batch.target.tolist() == [1.0] * 4 + [0.0] * 12
     pairs = batch.inputs.node_ids.numpy()[batch.pairs.numpy()].T
     assert pairs[:4].tolist() == store["train_edges"][positions].tolist()
@@ -130,7 +125,7 @@ def test_link_batches_have_their_positives_first_and_true_negatives(tmp_path: Pa
 
 
 def test_edge_batches_pass_no_messages_along_their_own_positives(tmp_path: Path) -> None:
-    store = opened(link_graph(tmp_path))
+    store = store_of(link_graph(tmp_path))
     loader = make_loader("edge", store, fanout=(-1, -1))
     positions = np.arange(0, 60)
     batch = loader.batch(positions, key=0)
@@ -148,7 +143,7 @@ def test_edge_batches_pass_no_messages_along_their_own_positives(tmp_path: Path)
 
 
 def test_graph_batches_are_disjoint_unions(tmp_path: Path) -> None:
-    store = opened(molecule_graph(tmp_path))
+    store = store_of(molecule_graph(tmp_path))
     loader = make_loader("graph", store, FeatureSource.open(store, edges=True))
     positions = np.array([9, 0, 31, 4])
     batch = loader.batch(positions, key=0)
@@ -167,31 +162,27 @@ def test_graph_batches_are_disjoint_unions(tmp_path: Path) -> None:
             rows += range(indptr[v], indptr[v + 1])
         bounds.append(len(nodes))
     assert batch.inputs.node_ids.tolist() == nodes
-    assert batch.graph_offsets is not None
     assert batch.graph_offsets.tolist() == bounds
     assert edges(block, np.arange(len(nodes))) == union
-    assert batch.inputs.feat_cat is not None
-    assert block.edge_feat_cat is not None
     assert np.array_equal(batch.inputs.feat_cat.numpy(), store["feat_cat"][nodes])
     assert np.array_equal(block.edge_feat_cat.numpy(), store["edge_feat_cat"][rows])
     assert batch.target.tolist() == store["graph_label"][store["train_idx"][positions]].tolist()
 
 
 def test_full_batches_hold_the_whole_graph_once(tmp_path: Path) -> None:
-    store = opened(node_graph(tmp_path))
+    store = store_of(node_graph(tmp_path))
     loader = make_loader("full", store)
     first, second = loader.batch(np.array([5, 1]), 0), loader.batch(np.array([2]), 1)
     assert first.blocks[0] is second.blocks[0]  # with it stays what DGL has built
     assert first.block(0) is first.block(2)
     assert set(edges(first.blocks[0], np.arange(300))) == {(u, v) for v in range(300) for u in sources(store, v)}
     assert first.blocks[0].scale is None
-    assert first.rows is not None
     assert first.rows.tolist() == store["train_idx"][[5, 1]].tolist()
     assert first.target.tolist() == store["label"][store["train_idx"][[5, 1]]].tolist()
 
 
 def test_wide_ids_sample_like_narrow_ones(tmp_path: Path) -> None:
-    store = opened(node_graph(tmp_path))
+    store = store_of(node_graph(tmp_path))
     indptr, indices = store["csc_indptr"], store["csc_indices"]
     seeds = np.arange(0, 300, 7)
     narrow = NeighborSampler(indptr, indices, (5, 3)).sample(seeds, 1)
@@ -205,7 +196,7 @@ def test_wide_ids_sample_like_narrow_ones(tmp_path: Path) -> None:
 
 
 def test_a_table_that_runs_out_starts_over(tmp_path: Path) -> None:
-    store = opened(node_graph(tmp_path))
+    store = store_of(node_graph(tmp_path))
     seeds = np.arange(20)
     fresh = NeighborSampler(store["csc_indptr"], store["csc_indices"], (3,))
     worn = NeighborSampler(store["csc_indptr"], store["csc_indices"], (3,))
@@ -249,7 +240,6 @@ def test_features_stored_in_half_precision_compute_in_single(tmp_path: Path) -> 
     half = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float16)
     source = FeatureSource(half, None, None, None)
     inputs = source.inputs(np.array([4, 0, 4]))
-    assert inputs.feat is not None
     assert inputs.feat.dtype == torch.float32
     assert np.array_equal(inputs.feat.numpy(), half[[4, 0, 4]].astype(np.float32))
     assert inputs.feat_cat is None
@@ -282,13 +272,16 @@ def test_schedules() -> None:
         rates(train(schedule={"warmup_steps": 6}), 6)
 
 
-@pytest.mark.parametrize("name", ["adam", "adamw", "sgd"])
-def test_steps_in_one_pass_are_torchs_steps(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "kind"), [("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW), ("sgd", torch.optim.SGD)]
+)
+def test_steps_in_one_pass_are_torchs_steps(name: str, kind: type[torch.optim.Optimizer]) -> None:
     torch.manual_seed(0)
     start, gradients = torch.randn(3, 7), torch.randn(4, 3, 7)
     mine, plain = torch.nn.Parameter(start.clone()), torch.nn.Parameter(start.clone())
     made = make_optimizer(TrainConfig(optimizer=name, weight_decay=0.1), [mine], 1)  # type: ignore[arg-type]
-    assert made.param_groups[0]["fused"]
+    assert type(made) is kind
+    assert (made.param_groups[0]["fused"], made.param_groups[0]["weight_decay"]) == (True, 0.1)
     options = {key: made.param_groups[0][key] for key in ("lr", "weight_decay")}
     options |= {"momentum": 0.9} if name == "sgd" else {}
     other = type(made)([plain], fused=False, foreach=False, **options)
@@ -300,13 +293,7 @@ def test_steps_in_one_pass_are_torchs_steps(name: str) -> None:
     assert not torch.allclose(mine, start)
 
 
-def test_optimizers_and_learning_rates_by_ranks() -> None:
-    parameters = [torch.nn.Parameter(torch.zeros(1))]
-    kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
-    for name, kind in kinds.items():
-        made = make_optimizer(TrainConfig(optimizer=name, weight_decay=0.1), parameters, 1)  # type: ignore[arg-type]
-        assert type(made) is kind
-        assert made.param_groups[0]["weight_decay"] == 0.1
+def test_learning_rates_by_ranks() -> None:
     scaled = [
         scaled_learning_rate(TrainConfig(learning_rate=0.1, lr_scaling=how), 4)  # type: ignore[arg-type]
         for how in ("none", "sqrt", "linear")

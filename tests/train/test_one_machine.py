@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from tasks.processes.children import MEETING_FILE, PARENT
-from tasks.train.ranks.messages import from_message, to_message
+from tasks.train.ranks.collectives import from_message, to_message
 from tests.flows.conftest import ROOT, environment
 
 _WAITS = "import time; time.sleep(60)"

@@ -17,7 +17,6 @@ from tasks.inference import parts
 from tasks.inference.layerwise import widest
 from tasks.inference.parts import PartPredictor
 from tasks.sampling.parts.graph import PartGraph
-from tasks.stage import Parent
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.split_rows import SplitRows
 from tasks.train.gradients import family as gradients
@@ -25,6 +24,7 @@ from tasks.train.job import BEST, LAST
 from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
 from tests.sampling.part_graphs import rich_graph
+from tests.support import written
 from tests.train.in_process import make_engine, make_job, own_settings
 from tests.train.test_training import partition, recipe
 from tests.train.two_processes import run_ranks
@@ -44,9 +44,7 @@ KINDS = {
 def without_features(graph: Any) -> Any:
     """The same graph, whose nodes are known by embeddings."""
     arrays = {name: entry for name, entry in graph.manifest.arrays.items() if name not in ("feat", "feat_cat")}
-    manifest = graph.manifest.model_copy(update={"arrays": arrays, "feature_dim": 0, "categories": ()})
-    (graph.folder / "manifest.json").write_text(manifest.model_dump_json())
-    return Parent(manifest, graph.folder)
+    return written(graph, arrays=arrays, feature_dim=0, categories=())
 
 
 SPARSE = {
@@ -73,10 +71,7 @@ def test_learns_embeddings_as_on_the_whole_graph(tmp_path: Path, world_size: int
                 assert torch.equal(found[table], rows), (kind, name, table)
 
 
-LINKS = {
-    "sage": ("model=graphsage", "train.loader.fanout=4,-1"),
-    "gcn": ("model=gcn", "train.loader.num_negatives=2"),
-}
+LINKS = {"sage": ("model=graphsage", "train.loader.fanout=4,-1"), "gcn": ("model=gcn", "train.loader.num_negatives=2")}
 
 
 @pytest.mark.parametrize("world_size", [1, 2])
@@ -163,9 +158,7 @@ def without_nodes_on(graph: Any, rank: int, ranks: int) -> Any:
     offsets, each = list(graph.manifest.part_offsets), graph.manifest.num_parts // ranks
     first, end = rank * each, (rank + 1) * each
     offsets[first : end + 1] = [offsets[first]] * (each + 1)
-    manifest = graph.manifest.model_copy(update={"part_offsets": tuple(offsets)})
-    (graph.folder / "manifest.json").write_text(manifest.model_dump_json())
-    return Parent(manifest, graph.folder)
+    return written(graph, part_offsets=tuple(offsets))
 
 
 @pytest.mark.parametrize("empty", [0, pytest.param(1, marks=pytest.mark.slow)])
@@ -202,7 +195,6 @@ def test_ranks_of_a_machine_share_its_memory(tmp_path: Path, monkeypatch: pytest
             part.local_size = ranks
             predictor = PartPredictor(part, ranges, device=torch.device("cpu"))
             predictor.node_scores(engine.model, part.own_seeds("valid"))
-            assert predictor._layerwise is not None
             assert predictor._layerwise.by_chunk == by_chunk
 
 
@@ -214,13 +206,10 @@ def test_ranks_hold_rows_of_one_kind(tmp_path: Path, monkeypatch: pytest.MonkeyP
     floats = np.load(graph.folder / "feat.npy").astype(np.float32)  # copies of float16 are as wide
     np.save(graph.folder / "feat.npy", floats)
     entry = graph.manifest.arrays["feat"].model_copy(update={"dtype": "float32"})
-    manifest = graph.manifest.model_copy(update={"arrays": {**graph.manifest.arrays, "feat": entry}})
-    (graph.folder / "manifest.json").write_text(manifest.model_dump_json())
+    graph = written(graph, arrays={**graph.manifest.arrays, "feat": entry})
     options = ("train.loader=neighbor", "train.loader.batch_size=8", "train.epochs=1", "train.precision=bfloat16")
     jobs: list[Any] = [
-        make_job(
-            recipe("node", *options, *strategy, "train.num_ranks=2"), Parent(manifest, graph.folder), tmp_path / name
-        )
+        make_job(recipe("node", *options, *strategy, "train.num_ranks=2"), graph, tmp_path / name)
         for name, strategy in (("whole", WHOLE), ("parts", PARTS))
     ]
     run_ranks("tests.train.partitioned_ranks", 2, *jobs)

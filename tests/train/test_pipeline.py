@@ -24,9 +24,9 @@ from models.losses import LOSSES
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.sampling.rows.gather import gather_side_by_side
 from tasks.storage.graph_facts import graph_facts
-from tasks.storage.graph_store import GraphStore
 from tasks.train.gradients.pipeline import THREAD_NAME, Pipeline, Upload, pipeline_sizes
 from tests.loaders import make_loader
+from tests.ranked_shop import store_of
 from tests.support import node_graph
 
 CPU = torch.device("cpu")
@@ -209,7 +209,6 @@ def test_halves_of_a_matrix_travel_as_one(dtype: torch.dtype) -> None:
     assert moved.count((3, 12)) == 1
     assert (3, 1) in moved  # a column of another matrix goes alone
     for tensor, expected in zip(found, (own, mean), strict=True):
-        assert tensor is not None
         assert torch.equal(tensor, expected)
         assert tensor.stride() == expected.stride()
     assert found[1].data_ptr() - found[0].data_ptr() == 6 * own.itemsize  # type: ignore[union-attr]
@@ -219,8 +218,7 @@ def test_halves_of_a_matrix_travel_as_one(dtype: torch.dtype) -> None:
 
 @pytest.mark.usefixtures("one_torch_thread")
 def test_memory_does_not_grow_with_epochs(tmp_path: Path) -> None:
-    parent = node_graph(tmp_path, num_nodes=3000, dim=64)
-    store = GraphStore(parent.folder, parent.manifest)
+    store = store_of(node_graph(tmp_path, num_nodes=3000, dim=64))
     loader = make_loader("neighbor", store, fanout=(5, 5))
     model = MODELS.create(
         MODELS.config({"name": "graphsage", "hidden_dim": 16, "num_layers": 2}), graph_facts(store.manifest)
@@ -239,7 +237,6 @@ def test_memory_does_not_grow_with_epochs(tmp_path: Path) -> None:
             optimizer.zero_grad()
             LOSSES["multiclass"](model(batch), batch.target).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
-            assert batch.inputs.feat is not None
             sizes.append(batch.inputs.feat.nbytes)
             if step + 1 in (3 * steps, epochs * steps):
                 gc.collect()  # seconds, where many tests ran before

@@ -14,16 +14,14 @@ from models.vectors.base import SampledModel
 from models.vectors.configs import Pairing
 from models.vectors.skipgram import SkipGram
 from tasks.train.strategies.base import Ranks
-from tasks.train.tables import block_engine, place
-from tasks.train.tables.block_files import BlockFiles, Key
-from tasks.train.tables.device import ResidentBlocks
-from tasks.train.tables.grid import Grid, TableSpec
-from tasks.train.tables.pair_engine import PairEngine
-from tasks.train.tables.place import RankDevice, choose_place, why_no_gpu
-from tasks.train.tables.sample_stepper import SampleStepper
-from tests.support import node_graph
+from tasks.train.tables import block_engine, device
+from tasks.train.tables.block_engine import PairEngine
+from tasks.train.tables.device import RankDevice, ResidentBlocks, choose_place, why_no_gpu
+from tasks.train.tables.grid import BlockFiles, Grid, Key, TableSpec
+from tasks.train.tables.objective import SampleStepper
+from tests.support import node_graph, written
 from tests.train.in_process import make_job, own_settings
-from tests.train.test_tables import recipe, written
+from tests.train.test_tables import recipe
 
 CPU = torch.device("cpu")
 
@@ -35,7 +33,7 @@ def with_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000 // (1 + device.index), 1000))
-    monkeypatch.setattr(place, "has_triton", lambda: True)
+    monkeypatch.setattr(device, "has_triton", lambda: True)
 
 
 def options(device: str) -> Any:
@@ -70,7 +68,7 @@ def test_a_gpu_that_cannot_train_the_model_is_left_alone(monkeypatch: pytest.Mon
     assert choose_place(options("auto"), 0, why_no_gpu(OnCpus)) == RankDevice(CPU)
     with pytest.raises(RecipeError, match=r"device=cuda: this model learns on CPUs only; set train.device=cpu"):
         choose_place(options("cuda"), 0, why_no_gpu(OnCpus))
-    monkeypatch.setattr(place, "has_triton", lambda: False)
+    monkeypatch.setattr(device, "has_triton", lambda: False)
     assert choose_place(options("auto"), 0, why_no_gpu(SkipGram)) == RankDevice(CPU)
     with pytest.raises(RecipeError, match=r"device=cuda: .* Triton, which is not installed; set train.device=cpu"):
         choose_place(options("cuda"), 0, why_no_gpu(SkipGram))

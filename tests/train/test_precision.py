@@ -18,16 +18,14 @@ from models.kernels import backends
 from tasks.processes.device import choose_device
 from tasks.stage import Parent
 from tasks.storage.graph_facts import graph_facts
-from tasks.storage.graph_store import GraphStore
 from tasks.train.gradients.engine import GradientEngine
-from tasks.train.gradients.optimizers import describe_rate
-from tasks.train.gradients.precision import check_precision, set_kernels
-from tasks.train.gradients.steps import Optimization
+from tasks.train.gradients.steps import Optimization, check_precision, describe_rate, set_kernels
 from tasks.train.ranks import collectives
 from tasks.train.ranks.collectives import joined
 from tasks.train.state import validation
 from tasks.train.strategies.base import Ranks
 from tests.loaders import make_loader
+from tests.ranked_shop import store_of
 from tests.train.in_process import build_model, make_engine, own_settings, run_engine
 from tests.train.test_sparse_embeddings import job
 from tests.train.test_training import partition, records
@@ -55,7 +53,7 @@ def optimization(graph: Parent, work: Path, *overrides: str) -> Optimization:
 
 
 def batches(graph: Parent, *positions: np.ndarray) -> list[Batch]:
-    store = GraphStore(graph.folder, graph.manifest)
+    store = store_of(graph)
     loader = make_loader("full", store)
     return [loader.batch(some, 0) for some in positions]
 
@@ -130,10 +128,10 @@ def test_triton_computes_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) 
     gpu = torch.device("cuda", 0)
     with pytest.raises(RecipeError, match=r"kernels=triton needs a GPU.*set train\.kernels=auto"):
         set_kernels(TrainConfig(kernels="triton"), CPU)
-    monkeypatch.setattr("tasks.train.gradients.precision.has_triton", lambda: False)
+    monkeypatch.setattr("tasks.train.gradients.steps.has_triton", lambda: False)
     with pytest.raises(RecipeError, match=r"needs Triton, which is not installed; set train\.kernels=auto"):
         set_kernels(TrainConfig(kernels="triton"), gpu)
-    monkeypatch.setattr("tasks.train.gradients.precision.has_triton", lambda: True)
+    monkeypatch.setattr("tasks.train.gradients.steps.has_triton", lambda: True)
     for kernels, expected in (("triton", True), ("auto", False), ("triton", True), ("torch", False)):
         set_kernels(TrainConfig(kernels=kernels), gpu)  # type: ignore[arg-type]
         assert backends._takes_triton == expected
@@ -183,8 +181,7 @@ def test_ranks_that_share_a_gpu_meet_over_gloo(monkeypatch: pytest.MonkeyPatch, 
     )
     monkeypatch.setattr(collectives, "dist", stand_in)
     monkeypatch.setattr(collectives, "_left", [])
-    monkeypatch.setattr(collectives, "begin_heartbeat", lambda ranks: None)
-    with pytest.raises(ZeroDivisionError), joined(Ranks(0, 2), torch.device("cuda", 0), share_gpu=share):
+    with pytest.raises(ZeroDivisionError), joined(Ranks(0, 2, 0, 2), torch.device("cuda", 0), share_gpu=share):
         raise ZeroDivisionError
     assert asked == [("gloo", ["timeout"]) if share else ("cpu:gloo,cuda:nccl", ["device_id", "timeout"])]
 
@@ -198,7 +195,6 @@ def test_sparse_embeddings_learn_under_bfloat16(tmp_path: Path) -> None:
     )
     made = make_engine(job(partition(tmp_path / "g", "link"), tmp_path / "work", *overrides))
     embedding = made.optimization.embedding
-    assert embedding is not None
     before = embedding.weight.clone()
     run_engine(made)
     assert embedding.weight.dtype == torch.float32

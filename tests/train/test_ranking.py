@@ -14,7 +14,6 @@ import torch
 from configs.errors import OtherGraphError, RecipeError
 from configs.load import build_recipe
 from configs.registry import LOADERS, MODELS
-from models.relational.base import RelationalModel
 from models.relational.batch import RankingBatch
 from models.relational.configs import RankingHeadConfig
 from models.relational.ranking import RankingHead, past_features
@@ -23,16 +22,15 @@ from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.ranked import measure_ranked
 from tasks.inference.predictor import Predictor, evaluating
 from tasks.kinds.of import predict
-from tasks.sampling.relational.links import RankedLinks
-from tasks.sampling.relational.ranked import RankedNeighborhoods
+from tasks.sampling.relational.links import RankedLinks, RankedNeighborhoods
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 from tasks.train.embeddings.host_tables import SparseEmbedding
 from tasks.train.job import BEST, RESULT
 from tasks.train.loaders.base import TrainingData
 from tasks.train.loaders.config_base import resolve_loader
-from tasks.train.loaders.typed.ranking import RankingLoader, _some_of_each
-from tasks.train.loaders.typed.ranking_configs import RankingLoaderConfig
+from tasks.train.loaders.configs import RankingLoaderConfig
+from tasks.train.loaders.relational import RankingLoader, _some_of_each
 from tasks.train.state.checkpoint import load_model
 from tests.ranked_shop import DAY, HORIZON, MOMENTS, ranked_shop, store_of
 from tests.shop_graph import shop_graph
@@ -61,7 +59,6 @@ def test_an_epoch_is_every_seed_once_in_batches_of_one_moment(tmp_path: Path) ->
     links, entities = loader.links, []
     for number in range(loader.num_batches):
         batch = loader.epoch_batch(1, number, 100 + number)
-        assert isinstance(batch, RankingBatch)
         assert 0 < batch.num_seeds <= 16
         customers = batch.inputs.types[0]
         assert torch.isnan(customers.age).all()  # they were always there
@@ -264,7 +261,6 @@ def test_a_model_learns_whose_style_is_which(tmp_path: Path, model: str) -> None
     }
     assert metrics["best_metric"] > 1.3 * max(controls["popular"], controls["popular_recent"]), controls
     trained = load_model(tmp_path / "work" / BEST)
-    assert isinstance(trained, RelationalModel)
     predictor = Predictor(store)
     again = measure_ranked(predict(predictor, trained, "valid").ranked, 10)["map@10"]
     assert again == pytest.approx(metrics["best_metric"], abs=1e-6)
@@ -352,7 +348,6 @@ def test_rows_that_a_table_does_not_know_have_no_vector(tmp_path: Path) -> None:
     store = store_of(ranked_shop(tmp_path))
     facts = replace(graph_facts(store.manifest), fanouts=((4, 3),) * 6, newest=True)
     model = MODELS.create(recipe().model, facts).eval()
-    assert isinstance(model, RelationalModel)
     assert model.embedded == (1,)
     unknown = np.arange(31)
     unknown[5:] = -1

@@ -30,7 +30,7 @@ from tasks.train.state.checkpoint import load_model
 from tests.ranked_shop import store_of
 from tests.registered import models_of
 from tests.shop_graph import DAY, ENDS, MOMENTS, shop_graph
-from tests.support import as_partition, node_graph
+from tests.support import node_graph, written
 from tests.train.in_process import make_engine, make_job, own_settings, train_here
 
 
@@ -162,8 +162,7 @@ def test_graphs_without_moments_are_sampled_as_they_are(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("model", models_of("relational"))
 def test_graphs_of_one_type_are_typed_graphs_too(tmp_path: Path, model: str) -> None:
-    parent = as_partition(node_graph(tmp_path / "graph"))
-    (parent.folder / "manifest.json").write_text(parent.manifest.model_dump_json())
+    parent = written(node_graph(tmp_path / "graph"))
     job = make_job(recipe(model, "train.epochs=8"), parent, tmp_path / "work")
     train_here(job)
     assert json.loads((job.work / RESULT).read_text())["best_metric"] > 0.7
@@ -184,7 +183,6 @@ def test_training_learns_what_lies_two_hops_away(tmp_path: Path, model: str) -> 
     result = json.loads((job.work / RESULT).read_text())
     assert result["best_metric"] > 0.85
     best = load_model(job.work / BEST)
-    assert isinstance(best, RelationalModel)
     assert best.facts.fanouts == ((8, 4),) * len(ENDS)
     assert best.facts.newest
     store = store_of(parent)

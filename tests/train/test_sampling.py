@@ -16,10 +16,9 @@ import scipy.sparse as sp
 from numba import njit
 
 from tasks.edge_ends import ANY
-from tasks.sampling.links.negatives import draw_negatives
+from tasks.sampling.negatives import draw_negatives
 from tasks.sampling.neighborhoods.fast_random import STEP, below_and_fraction, output, stream, unit
-from tasks.sampling.neighborhoods.in_edges import Sample
-from tasks.sampling.neighborhoods.lookup import find_edge
+from tasks.sampling.neighborhoods.in_edges import Sample, find_edge
 from tasks.sampling.neighborhoods.neighbors import NeighborSampler
 
 
@@ -59,7 +58,6 @@ def drawn_sets(sampler: NeighborSampler, degree: int, rounds: int) -> Counter[tu
     counts: Counter[tuple[int, ...]] = Counter()
     for key in range(rounds):
         layer = sampler.sample(np.arange(num_nodes), key)[1][0]
-        assert layer.positions is not None
         for v in range(num_nodes):
             taken = layer.positions[layer.indptr[v] : layer.indptr[v + 1]] - v * degree
             counts[tuple(sorted(taken.tolist()))] += 1

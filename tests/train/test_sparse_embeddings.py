@@ -14,12 +14,11 @@ from configs.errors import RecipeError
 from tasks.inference.predictor import Predictor
 from tasks.kinds.of import predict
 from tasks.storage.graph_facts import graph_facts
-from tasks.storage.graph_store import GraphStore
-from tasks.train.embeddings.host_tables import SparseEmbedding, coalesce
-from tasks.train.embeddings.row_optimizers import RowAdagrad, SparseAdam
+from tasks.train.embeddings.host_tables import RowAdagrad, SparseAdam, SparseEmbedding, coalesce
 from tasks.train.job import BEST, LAST, Job
 from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
+from tests.ranked_shop import store_of
 from tests.train.in_process import build_model, make_engine, make_job, own_settings, run_engine, stopped_at
 from tests.train.test_training import partition, recipe, records, weights
 from tests.train.two_processes import run_two_ranks
@@ -120,7 +119,7 @@ def test_the_best_weights_keep_their_table_off_the_device(tmp_path: Path) -> Non
     table = trained.optimization.embedding.weight  # type: ignore[union-attr]
     assert not torch.equal(before, table)
     assert checkpoint.count_parameters(model) == checkpoint.count_parameters(trained.model)
-    predictor = Predictor(GraphStore(graph.folder, graph.manifest))
+    predictor = Predictor(store_of(graph))
     if torch.equal(model.encoder.embedding.weight, table):  # the last epoch was the best
         ours, theirs = (predict(predictor, m, "test") for m in (trained.model, model))
         assert np.allclose(ours.positive, theirs.positive, atol=1e-6)

@@ -20,7 +20,6 @@ from tasks.stage import Parent, run_stage
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
-from tasks.storage.manifests import PartitionManifest
 from tasks.train.gradients import family as gradients
 from tasks.train.gradients.batches import Batches
 from tasks.train.loaders.base import Loader
@@ -30,18 +29,14 @@ from tasks.train.strategies.base import Ranks, Strategy
 from tests.loaders import make_loader
 from tests.ranked_shop import store_of
 from tests.registered import strategies_of
-from tests.support import as_partition, link_graph, node_graph
+from tests.support import as_partition, link_graph, node_graph, written
 from tests.train.in_process import make_job, train_here
 from tests.train.test_training import partition, recipe, records
 
 
 def parts(parent: Parent, num_parts: int) -> Parent:
     """The same graph in parts of consecutive nodes."""
-    n = parent.manifest.num_nodes
-    offsets = tuple(n * p // num_parts for p in range(num_parts + 1))
-    manifest = as_partition(parent).manifest.model_copy(update={"num_parts": num_parts, "part_offsets": offsets})
-    (parent.folder / "manifest.json").write_text(manifest.model_dump_json())
-    return Parent(manifest, parent.folder)
+    return written(parent, *(parent.manifest.num_nodes * part // num_parts for part in range(num_parts)))
 
 
 def strategies(name: str, world_size: int, **options: Any) -> list[Strategy]:
@@ -197,7 +192,6 @@ def test_own_nodes_of_a_part_are_scored_as_in_the_whole_graph(tmp_path: Path, na
     block, inputs = whole_graph(whole, FeatureSource.of(whole, model))
     options = {"fanout": (-1, -1)} if loader == "neighbor" else {}
     own = make_loader(loader, part, FeatureSource.of(part, model), model, **options)
-    assert isinstance(part, LocalGraph)
     with torch.no_grad():
         expected = model(Batch([block], inputs, torch.empty(0), 0))[part.nodes[np.asarray(part["train_idx"])]]
         batch = strategy.finish(own.batch(np.arange(own.num_seeds), 0))
@@ -301,5 +295,4 @@ def test_two_ranks_learn(tmp_path: Path, home: Home, strategy: str) -> None:
         assert lines[-1]["step"] == 15 * 2  # rounds x 4 clusters, two a step
     else:
         assert run.rows >= 30 * 200
-        assert isinstance(graph.manifest, PartitionManifest)
     assert run.best_metric > 0.5

@@ -19,12 +19,11 @@ from configs.values.sizes import in_words, number_of_bytes
 from models.kernels.tables.row_layout import UpdateRule
 from models.vectors.configs import Pairing
 from tasks.sampling.walks.alias import alias_table, draw_many
-from tasks.stage import Parent
 from tasks.storage.graph_store import GraphStore
 from tasks.train.factors.engine import FactorEngine
 from tasks.train.families import family_of
 from tasks.train.job import BEST, RESULT, Job
-from tasks.train.loaders.samples.pairs import PairData
+from tasks.train.loaders.pairs import PairData
 from tasks.train.state.checkpoint import load_model
 from tasks.train.strategies.base import Ranks
 from tasks.train.strategies.block_grid import BlockGrid
@@ -32,8 +31,9 @@ from tasks.train.strategies.configs import BlockGridConfig
 from tasks.train.tables.objective import Negatives
 from tasks.train.tables.pools import PoolDraws
 from tasks.train.tables.settings import TableSizes, choose_blocks, choose_room, make_settings
+from tests.ranked_shop import store_of
 from tests.registered import models_of
-from tests.support import as_partition, link_graph, node_graph
+from tests.support import link_graph, node_graph, written
 from tests.train.in_process import make_job, own_settings, run_engine, stopped_at
 
 
@@ -63,7 +63,7 @@ def make_loader(store: GraphStore, options: dict[str, Any] | str, key: int = 5) 
 @pytest.mark.parametrize("options", ["edges", "edge_passes", {"name": "walks", "length": 9, "window": 2}])
 def test_a_pool_is_its_chunks_sorted_by_block(tmp_path: Path, options: Any, num_blocks: int, deals: bool) -> None:
     parent = node_graph(tmp_path)
-    loader = make_loader(GraphStore(parent.folder, parent.manifest), options)
+    loader = make_loader(store_of(parent), options)
     owners = np.zeros((num_blocks, num_blocks), np.int64)
     draws = PoolDraws(loader, owners, Ranks(), np.int32, lambda _, count, dtype: np.empty(count, dtype), deals=deals)
     pool = draws.draw(range(4, 7))
@@ -107,13 +107,6 @@ def test_negatives_that_are_drawn_alike_are_those_of_a_table(num_nodes: int) -> 
     with_alone = Negatives(np.array([0, 3, 0, 7]), 1, 0.0)
     with_alone.draw(0, 3, drawn[0])
     assert set(drawn[0].tolist()) == {1, 3}
-
-
-def written(parent: Parent) -> Parent:
-    """The graph as one part, as a worker opens it."""
-    partition = as_partition(parent)
-    (partition.folder / "manifest.json").write_text(partition.manifest.model_dump_json())
-    return partition
 
 
 def recipe(**changes: Any) -> Any:
@@ -198,7 +191,6 @@ def test_vectors_of_length_1_and_what_is_kept(tmp_path: Path) -> None:
     job = make_job(recipe(), written(node_graph(tmp_path / "graph")), tmp_path / "work")
     result = train(job)
     model = load_model(job.work / BEST)
-    assert model.table is not None
     assert model.table.norm(dim=1).numpy() == pytest.approx(np.ones(300), abs=1e-5)
     assert result["num_parameters"] == 2 * 300 * 16
     assert result["rows"] == pytest.approx(400_000, rel=0.05)
@@ -246,11 +238,7 @@ def test_a_width_beyond_the_nodes_is_refused(tmp_path: Path) -> None:
             False,
             "blocks=19: the 300 nodes of test make 18 blocks of 16 rows or more .*; give 18 or fewer",
         ),
-        (
-            {"num_ranks": 3, "strategy": {"name": "block_grid", "blocks": 2}},
-            False,
-            "few for 3 ranks; give 3 or more",
-        ),
+        ({"num_ranks": 3, "strategy": {"name": "block_grid", "blocks": 2}}, False, "few for 3 ranks; give 3 or more"),
         ({"num_ranks": 3, "strategy": {"name": "block_grid", "blocks": 5}}, True, "give 6 or more, twice as many as"),
         (
             {"num_ranks": 19},

@@ -19,15 +19,18 @@ import torch
 from configs.errors import IntegrityError, RecipeError, StageError
 from configs.load import build_recipe
 from configs.schema import Recipe
-from tasks.stage import Listener, Parent, run_stage
+from tasks.stage import Listener, Parent, StageContext, run_stage
+from tasks.storage.artifacts import disk_errors
 from tasks.storage.home import Home
+from tasks.storage.home_files.caching import PickleCache
 from tasks.train.gradients.family import train
 from tasks.train.job import BEST, LAST, RESULT
+from tasks.train.ranks.launch import run_training
 from tasks.train.stage import STAGE
 from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
 from tests.preprocess.ears import Ears
-from tests.support import as_partition, link_graph, molecule_graph, node_graph
+from tests.support import link_graph, molecule_graph, node_graph, written
 from tests.train.in_process import make_engine, make_job, own_settings, run_engine, stopped_at, train_here
 
 MAKE = {"node": node_graph, "link": link_graph, "graph": molecule_graph}
@@ -35,9 +38,7 @@ MODEL = {"node": "graphsage", "link": "gcn", "graph": "gin"}
 
 
 def partition(folder: Path, task: str = "node", **options: Any) -> Parent:
-    parent = as_partition(MAKE[task](folder, **options))
-    (folder / "manifest.json").write_text(parent.manifest.model_dump_json())
-    return parent
+    return written(MAKE[task](folder, **options))
 
 
 def recipe(task: str = "node", *overrides: str) -> Recipe:
@@ -45,12 +46,7 @@ def recipe(task: str = "node", *overrides: str) -> Recipe:
         "name": "test",
         "dataset": {"name": "synthetic", "task": "link" if task == "link" else "node"},
         "model": {"name": MODEL[task], "hidden_dim": 16, "num_layers": 2},
-        "train": {
-            "epochs": 4,
-            "loader": {"name": "auto", "batch_size": 32},
-            "threads": 1,
-            "learning_rate": 0.01,
-        },
+        "train": {"epochs": 4, "loader": {"name": "auto", "batch_size": 32}, "threads": 1, "learning_rate": 0.01},
     }
     return build_recipe(data, overrides)
 
@@ -129,7 +125,9 @@ def start(tmp_path: Path, home: Home, graph: Parent, *overrides: str) -> subproc
     script = """
 import sys
 from pathlib import Path
+from tasks.storage.artifacts import disk_errors
 from tasks.storage.home import Home
+from tasks.storage.home_files.caching import PickleCache
 from tasks.storage.manifests import PartitionManifest
 from tasks.stage import Parent, run_stage
 from tasks.train.stage import STAGE
@@ -180,6 +178,44 @@ def test_a_killed_run_ends_with_the_same_bits_and_leaves_no_process(tmp_path: Pa
     for name in ("best.pt", "last.pt"):
         ours, theirs = weights(resumed.folder, name), weights(undisturbed.folder, name)
         assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
+
+
+@pytest.mark.parametrize("damaged", [LAST, BEST])
+def test_a_damaged_checkpoint_is_set_aside(tmp_path: Path, home: Home, damaged: str) -> None:
+    """Without the last one training begins anew; without the best one it goes on, and chooses among what comes."""
+    graph = partition(tmp_path / "g")
+    context = StageContext("train", tmp_path / "work", home, PickleCache(home))
+    job = make_job(recipe(), graph, context.work)
+    with own_settings(), stopped_at(18):  # in the last of four epochs
+        run_engine(make_engine(job))
+    path = job.work / damaged
+    path.write_bytes(path.read_bytes()[:-100])
+    result = run_training(job, context)
+    (warning,) = context.warnings
+    assert str(path) in warning
+    assert f"was set aside as {damaged}.damaged" in warning
+    assert path.with_name(f"{damaged}.damaged").exists()
+    assert (result["resumed_from_epoch"], result["epochs_run"], result["restarts"]) == (
+        0 if damaged == LAST else 3,
+        4,
+        0,
+    )
+    best = checkpoint.load(job.work / BEST)
+    assert (best["epoch"], best["metric"]) == (result["best_epoch"], result["best_metric"])
+    if damaged == BEST:  # of the end, too, where nothing is left to do but to measure once more
+        path.write_bytes(path.read_bytes()[:-100])
+        assert run_training(job, context)["best_epoch"] == 4
+
+
+def test_a_full_disk_ends_a_training_at_once(tmp_path: Path, home: Home) -> None:
+    context = StageContext("train", tmp_path / "work", home, PickleCache(home))
+    job = make_job(recipe(), partition(tmp_path / "g"), context.work)
+    (job.work / "progress.draft").symlink_to("/dev/full")
+    with pytest.raises(StageError, match=r"^the disk that holds .* is full"), disk_errors(home.root):
+        run_training(job, context)
+    assert not context.warnings
+    (log,) = job.work.glob("logs/rank-*.log")
+    assert "Traceback" not in log.read_text()
 
 
 def alive(process: psutil.Process) -> bool:
@@ -310,10 +346,8 @@ def test_a_run_that_ends_before_its_round_does_goes_on_exactly(tmp_path: Path, s
 @pytest.mark.parametrize("options", [("train.loader.batch_size=1",), ("train.loader=cluster",)])
 def test_batches_of_one_row_are_normalised(tmp_path: Path, options: tuple[str, ...]) -> None:
     graph = partition(tmp_path / "g")
-    n = graph.manifest.num_nodes
-    manifest = graph.manifest.model_copy(update={"num_parts": 3, "part_offsets": (0, 1, n // 2, n)})
-    (graph.folder / "manifest.json").write_text(manifest.model_dump_json())
-    job = make_job(recipe("node", "train.epochs=1", *options), Parent(manifest, graph.folder), tmp_path / "work")
+    graph = written(graph, 0, 1, graph.manifest.num_nodes // 2)
+    job = make_job(recipe("node", "train.epochs=1", *options), graph, tmp_path / "work")
     train_here(job)
     assert all(value.isfinite().all() for value in weights(job.work).values())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,7 @@ def test_a_training_that_was_finished_when_its_run_was_killed_is_not_trained_aga
     work = machine.home.work / "train-here"
     work.mkdir(parents=True)
     (work / "result.json").write_text('{"epochs_run": 2}')
+    zipfile.ZipFile(work / "best.pt", "w").close()
     machine.start()
     assert machine.end() == {"epochs_run": 2, "restarts": 0}
 

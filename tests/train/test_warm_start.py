@@ -34,6 +34,7 @@ from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
 from tasks.train.warm.earlier import DoesNotFitError, begin_warm, refuse_held_out_knowledge
 from tasks.train.warm.start import PARENT, earlier_training, warm_start
+from tests.ranked_shop import store_of
 from tests.support import link_graph
 from tests.train.in_process import make_engine, own_settings, run_engine, run_job
 
@@ -105,7 +106,6 @@ def run(home: Home, chosen: Recipe, *names: str) -> SimpleNamespace:
     key = stages["train"].key
     manifest = place.load("train", key, RunResult)
     folder = place.folder("train", key)
-    assert manifest is not None
     return SimpleNamespace(stages=stages, manifest=manifest, folder=folder, key=key, weights=weights(folder))
 
 
@@ -173,7 +173,6 @@ def test_weights_that_do_not_fit_are_said(home: Home) -> None:
     earlier = run(home, recipe(1))
     wider = run(home, recipe(2, "model.hidden_dim=12"))
     told = wider.manifest.warm_start
-    assert told is not None
     assert (told["key"], told["used"]) == (earlier.key, False)
     assert "has the shape 8x" in told["why_not"]
     assert any("training began afresh" in text for text in wider.manifest.warnings)
@@ -221,7 +220,6 @@ def test_a_resumed_training_goes_on_with_its_own_weights(home: Home, tmp_path: P
     chosen = recipe(2)
     made = run(home, chosen, *EARLIER[:-1])
     graph, parent = made.stages["partition"], earlier_training(chosen, home, graph_of(home, made))
-    assert parent is not None
     warm = warm_start(chosen, home, parent)
     assert warm.as_of == "1"
     assert warm.weights == file_digest(warm.checkpoint)
@@ -254,12 +252,10 @@ def test_other_classes_do_not_fit(home: Home, tmp_path: Path) -> None:
     later = recipe(2, *chosen)
     made = run(home, later, *EARLIER[:-1])
     graph, parent = made.stages["partition"], earlier_training(later, home, graph_of(home, made))
-    assert parent is not None
     assert parent.manifest.key == earlier.key
     job = Job.make(later, Path(graph.folder), graph.digest, tmp_path, warm_start(later, home, parent))
     with own_settings():
         engine = make_engine(dataclasses.replace(job, warm=None))
-        assert job.warm is not None
         why = begin_warm(engine.model, job.warm, GraphStore.open(job.graph), Ranks())
     assert why.startswith("classes are other ones")
 
@@ -286,13 +282,12 @@ def test_a_training_is_the_same_where_it_begins_with_the_same_weights(tmp_path: 
     facts = [stage.compared_facts(recipe(2), job, "graph") for job in jobs]
     assert facts[0] == facts[1]
     said = difference(facts[0], facts[2], 1)
-    assert said is not None
     assert "the weights that training begins with is 'aaaa' on machine 0 and 'bbbb' on machine 1" in said
 
 
 def test_pairs_that_an_earlier_model_learnt_from_are_known_both_ways(tmp_path: Path) -> None:
     parent = link_graph(tmp_path)
-    store, earlier = (GraphStore(parent.folder, parent.manifest) for _ in range(2))
+    store, earlier = (store_of(parent) for _ in range(2))
     warm = WarmStart("1", "key", tmp_path, tmp_path, tmp_path, tmp_path)
     refuse_held_out_knowledge(warm, earlier, store)
     train, valid, test = (np.asarray(store[f"{split}_edges"]) for split in ("train", "valid", "test"))

@@ -15,8 +15,7 @@ from tasks.sampling.rows.features import FeatureSource
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 from tasks.train.embeddings.configs import DenseConfig, SparseConfig
-from tasks.train.embeddings.host_tables import sparse_embedding, take_tables
-from tasks.train.embeddings.row_optimizers import RowAdagrad
+from tasks.train.embeddings.host_tables import RowAdagrad, sparse_embedding, take_tables
 from tasks.train.gradients.batches import Batches
 from tasks.train.gradients.steps import Optimization
 from tasks.train.job import Job
@@ -101,7 +100,6 @@ def main(path: Path) -> None:
             state = {"model": sparse.model.state_dict(), "embedding": sparse.embedding.tensors()}  # type: ignore[union-attr]
             checkpoint.save_atomic(state, file)
         tables = take_tables(checkpoint.load(file, mapped=True)) if ranks.is_main else None
-        assert fresh.embedding is not None
         fresh.embedding.restore(tables)
         assert torch.equal(fresh.embedding.weight, table)
         for name, value in fresh.embedding.tensors().items():

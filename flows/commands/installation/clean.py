@@ -70,7 +70,7 @@ def clean_home(home: Home, age_seconds: float, *, dry_run: bool, keep_versions: 
 
 def _old_versions(home: Home, keep: int, limit: float, *, dry_run: bool) -> list[Removed]:
     """Remove versions of registered models that no alias, no recipe of a run and no rollback names."""
-    from tasks.publish.tracking.old_versions import remove_old_versions
+    from tasks.publish.tracking.model_registry import remove_old_versions
 
     if not (home.mlflow / "mlflow.db").exists() and "MLFLOW_TRACKING_URI" not in os.environ:
         return []
@@ -165,10 +165,7 @@ class _Cleaning:
                 lock.unlink(missing_ok=True)
 
     def records_of_snapshots(self, records: list[RunRecord], gone: set[Path]) -> set[str]:
-        """Return ids of the newest record of each training and publication that is still there.
-
-        Later snapshots find by them what they begin with and compare with (`tasks.storage.snapshots`).
-        """
+        """Return ids of the newest record of each training and publication: later snapshots find them by these."""
         newest: dict[tuple[Any, ...], str] = {}
         for record in records:
             for name in {"train", "publish"} & record.stages.keys():

@@ -60,8 +60,7 @@ QueriesOption = Annotated[
 ]
 MostOption = Annotated[int | None, typer.Option("-k", min=1, help="Completions of each triple.", show_default="10")]
 KnownOption = Annotated[
-    str | None,
-    typer.Option("--known", metavar="leave-out|mark", help="Triples of the data.", show_default="leave-out"),
+    str | None, typer.Option("--known", metavar="leave-out|mark", help="Triples of the data.", show_default="leave-out")
 ]
 TypeOption = Annotated[
     str | None,
@@ -120,7 +119,7 @@ def recipe_and_overrides(words: list[str] | None) -> tuple[str | None, list[str]
 
 
 def _show_written(facts: list[tuple[str, str]], record: dict[str, Any], as_json: bool) -> None:
-    from flows.commands.outputs.completions import show_completions
+    from flows.commands.outputs.use import show_completions
     from flows.terminal.console import err, out, print_facts
 
     completions = record.get("completions")

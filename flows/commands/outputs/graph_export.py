@@ -23,10 +23,7 @@ _STAGES = ("ingest", "preprocess")
 def export_graph(
     home: Home, source: str | None, overrides: list[str], output: str | None, format: str | None, *, verbose: bool
 ) -> dict[str, Any]:
-    """Preprocess a recipe's data, or find what a run made, and write it. Raises UserError before anything is made.
-
-    `source` is a recipe, or a run.
-    """
+    """Write the graph of a recipe or of a run, preprocessed where it is not. Raises UserError before that."""
     from models.dgl.adapter import dgl_folder
     from tasks.apply.run import check_place
     from tasks.storage.file_names import file_name
@@ -45,7 +42,6 @@ def export_graph(
 
 
 def _keys(home: Home, source: str, overrides: list[str], verbose: bool) -> tuple[str, dict[str, str]]:
-    """Return the recipe's name and the keys of its artifacts, which are there."""
     from flows.commands.recipes.run import RunRequest
     from flows.commands.runs.runs import find_run
 

@@ -1,8 +1,7 @@
 """`graphmill baseline`: mean and spread of a recipe over seeds.
 
-Each run is an ordinary pipeline run up to evaluation, so one that was killed goes on from its last checkpoint. Results
-are kept in `baselines/recipe-NAME.json` of the home under a digest of everything that decides them: asking again runs
-only what is missing or has changed. `benchmarks.baseline` does the same for tables of published results.
+Results are kept in `baselines/recipe-NAME.json` of the home under a digest of everything that decides them: asking
+again runs only what is missing. `benchmarks.baseline` does the same for tables of published results.
 """
 
 from __future__ import annotations
@@ -147,10 +146,7 @@ def run_missing(
     verbose: bool,
     after_each: Callable[[], object] = lambda: None,
 ) -> list[str]:
-    """Run what has no result yet, with one Prefect server for all; returns the names of the runs that failed.
-
-    What cannot run is said, and does not keep the others from running.
-    """
+    """Run what has no result yet, with one Prefect server for all; returns the names of the runs that failed."""
     missing = [run for run in planned if run.digest not in results.runs]
     failed: list[str] = []
     if not missing:

@@ -162,10 +162,7 @@ def plan(
 
 @app.command()
 def check(
-    recipe: RecipeArgument,
-    overrides: OverridesArgument = None,
-    as_json: JsonOption = False,
-    home: HomeOption = None,
+    recipe: RecipeArgument, overrides: OverridesArgument = None, as_json: JsonOption = False, home: HomeOption = None
 ) -> None:
     """Read and check a recipe's data, nothing else: what stands in it, and all that is wrong with it.
 
@@ -228,10 +225,7 @@ def recipes() -> None:
 
 @app.command()
 def show(
-    recipe: RecipeArgument,
-    overrides: OverridesArgument = None,
-    as_json: JsonOption = False,
-    home: HomeOption = None,
+    recipe: RecipeArgument, overrides: OverridesArgument = None, as_json: JsonOption = False, home: HomeOption = None
 ) -> None:
     """Print the whole recipe, defaults included, with what each option means (YAML that `run` reads).
 

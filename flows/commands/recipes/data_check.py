@@ -100,11 +100,9 @@ class _CheckListener(Listener):
 
 
 def check_data(recipe: Recipe, home: Home, listener: Listener) -> DataCheck:
-    """Ingest and preprocess into a temporary folder, which goes; return what was found, mistakes included.
+    """Ingest and preprocess into a temporary folder of the home, which goes; return what was found, mistakes included.
 
-    The folder lies in the home's `work`, where there is room for a data set; a source that has to be downloaded is, as
-    `run` would. Disk and memory: as of these stages. Raises RecipeError: the home cannot be written; StageError: its
-    disk is full.
+    Disk and memory: as of these stages. Raises RecipeError: the home cannot be written; StageError: its disk is full.
     """
     found = DataCheck()
     with ExitStack() as stack:
@@ -178,7 +176,7 @@ def _preprocess(
         found.classes = _class_counts(labels, class_names(dataset), max(2, graph.manifest.num_classes))
     if not recipe.is_layout:
         with found.recording_mistakes():
-            check_graph(recipe.evaluate, graph, dataset, found.warnings.append)
+            check_graph(recipe.evaluate, graph, dataset, found.warnings.append, recipe.tracking.gate_metric)
         with found.recording_mistakes():
             option: Any = getattr(recipe.train, "class_weight", "none")
             class_weights(option, graph, class_names(dataset), found.notes.append)

@@ -77,7 +77,6 @@ def show_leaks(found: LeakCheck) -> None:
 
 
 def _text(moment: int, unit: str) -> str:
-    """Return a moment of seconds since 1970 as a date; another unit's number as it is."""
     if unit != "seconds":
         return str(moment)
     return datetime.datetime.fromtimestamp(moment, datetime.UTC).strftime("%Y-%m-%d %H:%M").removesuffix(" 00:00")

@@ -102,7 +102,10 @@ def _estimated(home: Home, step: PlannedStage, recipe: Recipe, counts: Counts | 
     if step.stage != "train":
         needed = memory_bytes(step.stage, recipe, counts)
         return step if needed is None else replace(step, memory_bytes=needed)
-    training = _training_size(home, recipe, counts, manifest)
+    try:
+        training = _training_size(home, recipe, counts, manifest)
+    except GraphmillError as error:
+        return replace(step, reasons=[f"it will fail: {error}", *step.reasons])
     if training is None:
         return step
     weights, needed = training
@@ -219,10 +222,7 @@ def _training_size(home: Home, recipe: Recipe, counts: Counts, manifest: Any) ->
         if options.get("task") is None or options.get("num_classes") is None:
             return None
         facts = GraphFacts(options["task"], options["num_classes"], counts.num_nodes, counts.feature_dim)
-    try:
-        return family_of(recipe.train).size(home, recipe, facts, counts, num_parts)
-    except GraphmillError:  # the stage itself says what does not fit
-        return None
+    return family_of(recipe.train).size(home, recipe, facts, counts, num_parts)
 
 
 def show_plan(steps: list[PlannedStage], versions: list[tuple[str, str]]) -> None:

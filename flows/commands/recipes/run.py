@@ -119,11 +119,8 @@ def _over_machines(request: RunRequest, selection: Selection, recipe: Recipe | N
 
 
 def _run_from_cache(home: Home, request: RunRequest, recipe: Recipe, selection: Selection) -> RunRecord | None:
-    """Look whether anything is to be made; returns None where it is, else the run that it came to.
-
-    Where a server keeps the history of runs, this one is to stand there too, and only the flow can do that.
-    """
-    from flows.pipeline.cached_run import find_all_stages, is_expected, record_cached_run
+    """Return the run where everything is there, and no server keeps the history of runs; else None."""
+    from flows.pipeline.run_endings import find_all_stages, is_expected, record_cached_run
 
     if selection.force or request.verbose:
         return None
@@ -178,13 +175,7 @@ def run_recipe(home: Home, request: RunRequest) -> RunRecord:
 
 
 def run_flow(home: Home, call: Callable[[], T], *, verbose: bool) -> T:
-    """Call a flow from the command line: with a Prefect server, progress on the terminal, and an orderly end.
-
-    Args:
-        home: where the server's database is, where the user has no server of their own.
-        call: imports the flow and calls it.
-        verbose: show Prefect's log too.
-    """
+    """Call a flow from the command line: with a Prefect server, progress on the terminal, and an orderly end."""
     with flow_server(home, verbose=verbose) as server:
         return call_flow(server, call, verbose=verbose)
 

@@ -27,10 +27,7 @@ _DIGEST_SHOWN = 12
 
 
 def compare_runs(home: Home, first: RunRecord, second: RunRecord) -> dict[str, Any]:
-    """Return what differs: `config`, `data` and `training` hold what does, `metrics` all of both.
-
-    Each value is a pair; None stands for an option, a fact or a metric that one of the runs has not.
-    """
+    """Return pairs of what differs in `config`, `data` and `training`, and all `metrics`; None: one run has it not."""
     flat = [
         {f"{split}/{name}": value for split, values in record.metrics.items() for name, value in values.items()}
         for record in (first, second)

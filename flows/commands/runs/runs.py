@@ -130,7 +130,10 @@ def show_runs(records: list[RunRecord], sort: str | None) -> None:
         when = began.strftime("%m-%d %H:%M" if began.year == datetime.datetime.now().astimezone().year else "%Y-%m-%d")
         row = (record.id[:_ID_SHOWN], record.recipe, status, when, run_time(record))
         changes = " ".join(record.overrides) if record.status != "failed" else record.error[:80]
-        cells = (*row, _metric(record, sort, named=not metric), changes, " ".join(record.tags))
+        name = _metric_name(record, sort)
+        value = metric_of(record, name) if name else None
+        figure = "" if value is None else f"{value:.4f}" if metric else f"{name} {value:.4f}"
+        cells = (*row, figure, changes, " ".join(record.tags))
         shown.add_row(*cells[: len(columns)])
     console.print(shown, markup=False)
 
@@ -148,9 +151,3 @@ def _metric_name(record: RunRecord, sort: str | None) -> str:
     return sort or next(
         (f"{split}/{next(iter(record.metrics[split]))}" for split in splits if record.metrics[split]), ""
     )
-
-
-def _metric(record: RunRecord, sort: str | None, *, named: bool) -> str:
-    name = _metric_name(record, sort)
-    value = metric_of(record, name) if name else None
-    return "" if value is None else f"{name} {value:.4f}" if named else f"{value:.4f}"

@@ -109,10 +109,7 @@ def follow(home: Home, run_id: str) -> int:
 
 
 def _answer(question: Callable[[], T]) -> T:
-    """Return the server's answer. While it is away that is said, once, and it is asked again.
-
-    Raises StageError: it stays away. By itself Prefect would wait for minutes without a word, and end with a traceback.
-    """
+    """Return the server's answer; while it is away that is said, once, and it is asked again. Raises StageError."""
     from httpx import HTTPError
     from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
@@ -151,7 +148,6 @@ def exit_code(state: Any, error: str) -> int:
 
 
 def _print_log(client: Any, run_id: str, seen: int) -> int:
-    """Print what the log says beyond its first `seen` lines; returns how many there were."""
     import uuid
 
     from prefect.client.schemas.filters import LogFilter, LogFilterFlowRunId

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from configs.errors import RecipeError
 from flows.terminal.console import out, table
 from flows.terminal.waiting import waiting
-from tasks.publish.gate.history import TAG, happened, read_history
-from tasks.publish.gate.rules import CHAMPION, controls_text
+from tasks.publish.gate.rules import CHAMPION, TAG, controls_text, happened, read_history
 from tasks.publish.tracking.registered import find_version, model_versions
 from tasks.publish.tracking.registry import open_registry, open_tracker
 from tasks.publish.tracking.version_tags import ModelVersion

@@ -66,15 +66,10 @@ class Completer:
         types: EntityTypes | None = None,
         memory: int = MEMORY,
     ) -> None:
-        """Read what is known.
+        """Read what is known of the graph's triples, for a model on the CPU, whose table may lie in a file.
 
-        Args:
-            model: on the CPU; its table may lie in a file.
-            splits: the graph's triples.
-            k: completions of a query, at most.
-            marks_known: keep completions that are triples of a split, and say of which; else they are left out.
-            types: those of the entities; None: all entities may complete triples.
-            memory: bytes that ranking may use.
+        `k`: completions of a query, at most. `marks_known`: completions that are triples of a split are kept and
+        marked, else left out. `types`: of the entities; None: all may complete. `memory`: bytes that ranking may use.
         """
         self._model, self._k, self._types, self._memory = model, k, types, memory
         self._entities = TableBlocks(model.table)
@@ -91,12 +86,10 @@ class Completer:
         return max(1, min(_MOST_QUERIES, _SCORES // each))
 
     def answer(self, queries: NDArray[np.int64], kinds: NDArray[np.int64] | None = None, first: int = 0) -> Answers:
-        """Return the completions of queries.
+        """Return the completions of queries (n, 3): heads, relations and tails, one of each ASKED.
 
-        Args:
-            queries: (n, 3), heads, relations and tails, one of each is ASKED.
-            kinds: (n,), type of the entities that may complete each, as `EntityTypes` has it; None: OF_RELATION.
-            first: number of the first query.
+        `kinds`, (n,): type of the entities that may complete each, as `EntityTypes` has it; None: OF_RELATION. `first`:
+        number of the first query.
         """
         kinds = np.full(len(queries), OF_RELATION) if kinds is None else kinds
         parts = []
@@ -160,7 +153,6 @@ class Completer:
         best: NDArray[np.int64],
         scores: NDArray[np.float32],
     ) -> Answers:
-        """Return the answers that are there."""
         row, rank = np.nonzero(best != NOBODY)
         triples = queries[row]
         triples[:, place] = best[row, rank]

@@ -54,9 +54,7 @@ class CompletionRequest:
     def check(self, *, has_file: bool, is_shown: bool) -> None:
         """Refuse what is no query. Raises RecipeError.
 
-        Args:
-            has_file: whether the queries are a file's.
-            is_shown: whether the completions go to the terminal.
+        `has_file`: the queries are a file's. `is_shown`: the completions go to the terminal.
         """
         given = [name for name in ENDS if getattr(self, name) is not None]
         if has_file and given:

@@ -19,8 +19,16 @@ from configs.errors import RecipeError
 from models.knowledge.base import KnowledgeModel
 from tasks.apply.completion.answers import ASKED, Answers, Completer
 from tasks.apply.completion.asked import ENDS, CompletionRequest
-from tasks.apply.completion.names import RELATIONS, TYPES, EntityNames, Refusal, find_names
-from tasks.apply.completion.queries import TYPE, QueryTexts, read_queries
+from tasks.apply.completion.names import (
+    RELATIONS,
+    TYPE,
+    TYPES,
+    EntityNames,
+    QueryTexts,
+    Refusal,
+    find_names,
+    read_queries,
+)
 from tasks.arrays import blocks
 from tasks.evaluators.metrics import sigmoid
 from tasks.inference.opened import Opened

@@ -2,7 +2,7 @@
 
 Other data has to have the same node types, relations and feature columns. What differs without harm is put right:
 categories are numbered as the training did, transforms are applied as the training fitted them. What would go wrong
-silently is refused.
+silently is refused, as is a graph that a model cannot read.
 """
 
 from __future__ import annotations
@@ -10,25 +10,30 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from configs.base import ComponentConfig, cache_view
-from configs.errors import DataError, RecipeError
+from configs.errors import DataError, OtherGraphError, RecipeError
 from configs.registry import MODELS, TRANSFORMS
 from configs.schema import Recipe
-from tasks.apply.model.fit import refuse_computed_vectors
 from tasks.apply.model.learned import Learned, Recoding, learned_transforms
 from tasks.apply.model.states import keep_states, read_values, write_values
+from tasks.kinds.of import kind_named
 from tasks.preprocess.stage import snapshot_view
 from tasks.preprocess.transforms.base import State
+from tasks.preprocess.transforms.configs import from_methods
 from tasks.stage import Parent, StageContext
 from tasks.storage.controls import BOOSTED_CONTROL
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.ids import class_names, structure_digest
-from tasks.storage.manifests import EDGE_CATEGORIES, DatasetManifest, EdgeType, FeatureColumn, NodeType
+from tasks.storage.manifests import EDGE_CATEGORIES, DatasetManifest, EdgeType, FeatureColumn, GraphManifest, NodeType
 from tasks.storage.stored import of_kind
+
+if TYPE_CHECKING:
+    from models.base import GraphModel
+
 
 FILES = "data"
 _LISTED = 5
@@ -207,8 +212,12 @@ def check_options(recipe: Recipe, trained: Recipe) -> None:
 
 def check_tables(needs: DataNeeds, data: DatasetManifest) -> None:
     """Compare node types, relations and feature columns, as far as the model reads them. Raises DataError."""
-    _same(data, "task", [needs.task], [data.task])
-    _same(data, "target type", [needs.target_type], [data.target_type])
+    if data.task != needs.task:
+        raise DataError(
+            f"{data.dataset} is data of the task {data.task}, and the model was trained for the task {needs.task}; "
+            f"give data of that task, or take a model of the task {data.task}"
+        )
+    _same(data, "predicted type", [needs.target_type], [data.target_type])
     _same(data, "node types", *([t.name for t in types] for types in (needs.node_types, data.node_types)))
     if data.num_relations and needs.reads_relations:  # pairs are asked about by the numbers of relations
         _same(data, "relations", *([t.name for t in types] for types in (needs.edge_types, data.edge_types)))
@@ -230,7 +239,7 @@ def _same_columns(
 def _same(data: DatasetManifest, what: str, trained: Iterable[str], here: Iterable[str]) -> None:
     before, now = (", ".join(names) or "none" for names in (trained, here))
     if before != now:
-        raise DataError(f"{data.dataset}: {what}: the model was trained on {before}, this has {now}")
+        raise DataError(f"{data.dataset} has the {what} {now}, and the model was trained on {before}")
 
 
 def _described(feature: FeatureColumn) -> str:
@@ -310,3 +319,61 @@ def _relations(needs: DataNeeds, data: DatasetManifest, notes: list[str]) -> lis
             f"{', '.join(trained)}"
         )
     return [one.model_dump(mode="json") for one in needs.edge_types]
+
+
+def check_facts(model: GraphModel, manifest: GraphManifest) -> None:
+    """Refuse a graph whose features are not those that the model was sized for. Raises DataError."""
+    from tasks.storage.graph_facts import graph_facts
+
+    wanted, found = model.facts, graph_facts(manifest)
+    names = ["task", "feature_dim", "categories", "num_node_types"]
+    names += ["edge_feature_dim", "edge_categories"] if model.edge_facts is not None else []
+    names += ["num_edge_types"] if model.uses_edge_types else []
+    names += ["has_edge_weights"] if model.config.edge_weights else []
+    if wanted.fanouts:
+        names += ["relation_ends", "node_columns", "node_codes", "edge_columns", "edge_codes"]
+        names += ["label_type", "seed_type", "rank_type", "has_times", "age_unit"]
+    for name in names:
+        if getattr(wanted, name) != getattr(found, name):
+            raise DataError(
+                f"{manifest.dataset}: the model was trained on a graph with {name}={getattr(wanted, name)}, this one "
+                f"has {getattr(found, name)}; give data with the same features, or train on this data"
+            )
+
+
+def refuse_node_embeddings(model: GraphModel) -> None:
+    """Refuse a model that learnt a vector for each node of its graph: it knows no others. Raises OtherGraphError."""
+    from torch import nn
+
+    from tasks.train.embeddings.host_tables import HostEmbedding
+
+    if model.facts.fanouts:
+        return  # it finds its rows by their ids (`tasks.apply.model.row_ids`)
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Embedding | HostEmbedding):
+            refuse_rows(model.config.name, name, module.num_embeddings, model.facts.num_nodes, model.facts.task)
+
+
+def refuse_rows(model: str, part: str, rows: int, num_nodes: int, task: str) -> None:
+    """Refuse a table with a row for each node. Graph tasks know no nodes: they share one row."""
+    if rows == num_nodes > 1 and kind_named(task).vectors_of == "nodes":
+        way_out = kind_named(task).without_rows
+        raise OtherGraphError(
+            f"{model} learnt a vector for each of its {rows:,} nodes ({part}), so it knows no others: such a model can "
+            f"be used on its training data only. Train on the new data{way_out}"
+        )
+
+
+def refuse_computed_vectors(transforms: Iterable[ComponentConfig]) -> None:
+    """Refuse a model's transforms that compute vectors of the graph. Raises OtherGraphError.
+
+    Another graph's vectors are as wide, so nothing else would notice that their axes are others. That holds for fastrp
+    too: it projects nodes by their numbers, and a node more or less shifts them.
+    """
+    for one in from_methods(transforms):
+        raise OtherGraphError(
+            f"the model was trained on vectors that the transform embedding (method={one.method}) computed from its "
+            "training's graph; those of another graph or snapshot have other axes, so its predictions would be "
+            "nonsense. Predict on the training data, train anew on this data, or train with vectors of a registered "
+            "model, which stay as they are: embedding with model: NAME@VERSION instead of method"
+        )

@@ -15,8 +15,7 @@ from configs.load import build_recipe, stored_options
 from configs.registry import MODELS
 from configs.schema import Recipe
 from tasks.apply.model.files import FILES, MARKS, MODEL, WEIGHTS, read_tensors, tensor_shapes, write_tensors
-from tasks.apply.model.fit import refuse_rows
-from tasks.apply.model.needs import DataNeeds, adapted_recipe
+from tasks.apply.model.needs import DataNeeds, adapted_recipe, refuse_rows
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.file_names import beside
 from tasks.storage.stored import of_kind, read_json
@@ -169,4 +168,5 @@ def model_recipe(folder: Path, values: dict[str, Any] | None = None, overrides: 
     # A user's own model: its file may be gone from its place.
     model = stored_options(MODELS, values["model"], folder / OWN_MODEL, f"{place}: model")
     # Tracking does not matter here.
-    return build_recipe({**values, "model": model, "tracking": {}}, overrides, source=str(place))
+    source = f"the model's recipe with {' '.join(overrides)}" if overrides else str(place)
+    return build_recipe({**values, "model": model, "tracking": {}}, overrides, source=source)

@@ -44,12 +44,7 @@ def write_row_ids(folder: Path, config: Any, facts: GraphFacts, dataset: Dataset
 
 
 def find_rows(model: GraphModel, folder: Path, dataset: DatasetStore) -> list[str]:
-    """Let a model find its learnt rows in other data than it was trained on; return what there is to say of it.
-
-    Args:
-        model: whose files lie in `folder`.
-        folder: with the ids of its rows.
-        dataset: the other data.
+    """Let a model find its learnt rows, whose ids lie in `folder`, in other data; return what there is to say of it.
 
     Raises OtherGraphError: the model was stored without ids; IntegrityError: the ids are not those of its table.
     """

@@ -17,8 +17,7 @@ import pyarrow.compute as compute
 from configs.errors import DataError
 from configs.source_files import is_file
 from tasks.apply.vector_files.formats import ENDINGS
-from tasks.apply.vector_files.rows import MatrixRows, ParquetRows, VectorRows, safetensors_rows
-from tasks.apply.vector_files.word_rows import BinaryRows, TextRows
+from tasks.apply.vector_files.rows import BinaryRows, MatrixRows, ParquetRows, TextRows, VectorRows, safetensors_rows
 from tasks.ingest.ids.id_index import IdIndex
 from tasks.readers.columns import is_text
 from tasks.readers.limits import BATCH_BYTES

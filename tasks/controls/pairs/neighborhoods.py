@@ -60,7 +60,8 @@ class NeighborhoodControl:
         run_each(work, len(bounds) - 1)
         by_control = {"degree": degree[sources] * degree[targets].astype(np.float32)}
         by_control |= {"common_neighbors": common, "adamic_adar": adamic_adar}
-        return {name: _in_order(values, order) for name, values in by_control.items()}
+        as_given = np.argsort(order)
+        return {name: values[as_given].astype(np.float32) for name, values in by_control.items()}
 
     def _marks(self) -> Array:
         """Return this thread's two rows of marks: int64 (2, N + 1), the last one of a row is its latest."""
@@ -84,12 +85,6 @@ class NeighborhoodControl:
         found, several = np.zeros(self._num_nodes, np.float32), self._degree > 1
         found[several] = 1 / np.log(self._degree[several])
         return found
-
-
-def _in_order(values: Array, order: Array) -> Array:
-    found = np.empty(len(values), np.float32)
-    found[order] = values
-    return found
 
 
 @njit(cache=True, nogil=True)

@@ -13,16 +13,10 @@ import numpy as np
 from configs.label_types import label_type
 from tasks.arrays import Array, sample_rows
 from tasks.controls import linear
-from tasks.controls.features import (
-    ControlledGraph,
-    OwnFeatures,
-    own_columns,
-    read_rows,
-    training_sample,
-)
+from tasks.controls.features import ControlledGraph, OwnFeatures, own_columns, read_rows, training_sample
 from tasks.edge_ends import ANY
 from tasks.evaluators.prediction import Prediction
-from tasks.sampling.links.negatives import NegativeSampler
+from tasks.sampling.negatives import NegativeSampler
 from tasks.storage.graph_store import create_array, slices
 
 _MOST_NUMBERS = 20_000_000_000

@@ -87,10 +87,7 @@ class RecommendationControls(Controls):
         return scores
 
     def _had_together(self, tasks: Array, moment: int) -> Array:
-        """Score by the sum of cosines between a candidate and what the entity had before; others by popularity.
-
-        The cosine of two candidates is over the entities that had them.
-        """
+        """Score by the sum of cosines (over who had both) with what the entity had before; others by popularity."""
         if self._together is None or self._together[0] != moment:
             self._together = moment, *self._similar(moment)
         _, had, similar = self._together

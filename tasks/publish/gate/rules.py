@@ -1,14 +1,17 @@
 """Who is champion: the rule by which a new model version takes the alias, as pure functions.
 
 Models are compared on the same rows of the same data or not at all; `decide` asks the cases in the order of
-docs/pages/models-in-use.md ("The champion").
+docs/pages/models-in-use.md ("The champion"). Who was champion when is a tag of the registered model (`Move`).
 """
 
 from __future__ import annotations
 
+import datetime
+import json
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Literal
 
 from configs.moments import TimeUnit, is_earlier, normalise_as_of
 from tasks.storage.controls import CONSTANT_CONTROLS, CONTROLS
@@ -276,3 +279,55 @@ def best_control(
         if name in CONTROLS and CONTROLS[name].serves and not (is_link and _is_simple(name)):
             return name, order[:number]
     return None, order
+
+
+TAG = "graphmill.champion_history"
+_MAX_CHARACTERS = 4500  # MLflow's column holds 5,000: about 50 moves
+
+MoveReason = Literal["gate", "promote", "rollback"]
+
+
+@dataclass(frozen=True)
+class Move:
+    """The alias came to a version. One that was moved by other means (MLflow's pages) is believed, and is no `Move`."""
+
+    version: str
+    before: str | None
+    """The version that it was taken from; None: there was no champion."""
+    how: MoveReason
+    """By the gate of a training, by hand, or taken back."""
+    at: str
+    """ISO 8601, UTC."""
+
+
+def read_history(text: str | None) -> list[Move]:
+    """Read the tag, oldest move first; what cannot be read is no history."""
+    try:
+        return [Move(**entry) for entry in json.loads(text or "[]")]
+    except (TypeError, ValueError, RecursionError):
+        return []
+
+
+def with_move(history: Sequence[Move], version: str, before: str | None, how: MoveReason) -> str:
+    """Return the tag with another move; the oldest ones go where it would get too long."""
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    moves = [asdict(move) for move in (*history, Move(version, before, how, now))]
+    while len(text := json.dumps(moves, separators=(",", ":"))) > _MAX_CHARACTERS:
+        del moves[0]
+    return text
+
+
+def happened(history: Sequence[Move], champion: str | None) -> list[Move]:
+    """Return the moves without the last ones that never happened: one is written down before the alias is moved."""
+    moves = list(history)
+    while moves and moves[-1].version != champion and moves[-1].before == champion:
+        moves.pop()
+    return moves
+
+
+def champion_before(history: Sequence[Move], champion: str) -> str | None:
+    """Return the version that was champion before the present one; None where that is not known."""
+    moves = happened(history, champion)
+    if not moves:
+        return None
+    return moves[-1].before if moves[-1].version == champion else moves[-1].version

@@ -10,8 +10,7 @@ import numpy as np
 
 from tasks.arrays import Array
 from tasks.publish.map.colors import CATEGORIES, INK, OTHER, PAPER, of_numbers, rgb
-from tasks.publish.map.columns import MapColumn, quantized
-from tasks.publish.map.points import MapPoints, check_folder, check_points, coloring
+from tasks.publish.map.columns import MapColumn, MapPoints, check_folder, check_points, coloring, quantized
 from tasks.storage.artifacts import atomic_file
 
 SUFFIXES = (".png", ".svg")
@@ -103,7 +102,6 @@ def diameter_of(count: int) -> float:
 
 
 def _colors(column: MapColumn | None, count: int) -> Array:
-    """Return float32 (N, 3) colours."""
     if column is None:
         return np.tile(rgb(CATEGORIES[0]), (count, 1))
     if column.kind == "category":

@@ -118,16 +118,6 @@ def bars(ax: Any, labels: Sequence[str], values: Sequence[float], color: str = C
     thousands(ax.yaxis, log)
 
 
-def value_bars(ax: Any, names: Sequence[str], values: Sequence[float], texts: Sequence[str], color: str) -> None:
-    """Horizontal bars with a text behind each."""
-    ax.barh(names, values, color=color, height=0.7)
-    for place, (value, text) in enumerate(zip(values, texts, strict=True)):
-        ax.text(value, place, f" {text}", va="center", fontsize=8)
-    ax.margins(x=0.18)
-    ax.invert_yaxis()
-    thousands(ax.xaxis)
-
-
 def grouped_bars(
     ax: Any, labels: Sequence[str], series: Mapping[str, Any], colors: Sequence[str] = COLORS, *, lie: bool = False
 ) -> None:

@@ -50,7 +50,6 @@ class SqliteRegistry:
             return database.execute(query, values).fetchall()
 
     def _read(self, columns: str, table: str, name: str | None = None) -> list[tuple[Any, ...]]:
-        """Return rows of a table, those of one model where it is named."""
         query = f"SELECT {columns} FROM {table} WHERE workspace = 'default'"
         try:
             return self._rows(query) if name is None else self._rows(f"{query} AND name = ?", name)
@@ -113,9 +112,7 @@ class SqliteRegistry:
 def open_registry(home: Home) -> SqliteRegistry | MlflowRegistry:
     """Connect to the store of registered models for reading, without making one.
 
-    Raises:
-        RecipeError: the home has none.
-        StageError: it cannot be reached.
+    Raises RecipeError: the home has none; StageError: it cannot be reached.
     """
     uri, file = tracking_uri(home), home.mlflow / "mlflow.db"
     if (named := sqlite_file(uri)) is not None:

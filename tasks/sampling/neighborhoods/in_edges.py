@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numba import njit
 
 from models.kernels.memory import recycled
+from tasks.arrays import Array
 from tasks.sampling.neighborhoods import draws
-from tasks.sampling.neighborhoods.lookup import frozen
 
-Array = NDArray[Any]
 _ALL = 1 << 62
 
 
@@ -93,3 +91,24 @@ class InEdges:
         degree = recycled(len(nodes), np.float32)
         draws.in_degrees(self.indptr, self.first, nodes, degree)
         return degree
+
+
+def frozen(array: Array) -> Array:
+    """Return a read-only view without the memory map's class, so that numba compiles a kernel once for all stores."""
+    view = np.asarray(array).view()
+    view.setflags(write=False)
+    return view
+
+
+@njit(cache=True, nogil=True)
+def find_edge(indptr, indices, source, target):  # type: ignore[no-untyped-def]
+    """Return the CSC position of source -> target, or -1 (binary search)."""
+    low, high = indptr[target], indptr[target + 1]
+    stop = high
+    while low < high:
+        middle = (low + high) // 2
+        if indices[middle] < source:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < stop and indices[low] == source else -1

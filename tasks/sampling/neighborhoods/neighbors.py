@@ -11,10 +11,10 @@ import numpy as np
 from numba import njit
 
 from models.kernels.memory import recycled
+from tasks.arrays import Array
 from tasks.counter_random import bits, permute
-from tasks.sampling.neighborhoods.exclusion import hash_pairs, leave_out, lower_degrees
-from tasks.sampling.neighborhoods.in_edges import Array, InEdges, Sample
-from tasks.sampling.neighborhoods.relabel import Numbering
+from tasks.sampling.neighborhoods.in_edges import InEdges, Sample
+from tasks.sampling.neighborhoods.relabel import Numbering, hash_pairs, leave_out, lower_degrees
 
 
 @njit(cache=True, nogil=True)

@@ -7,9 +7,9 @@ from functools import cached_property
 
 import numpy as np
 
+from tasks.arrays import Array
 from tasks.sampling.neighborhoods.relabel import Numbering
-from tasks.sampling.parts.exchange import Array, Exchange
-from tasks.sampling.parts.ranges import Ranges
+from tasks.sampling.parts.ranges import Exchange, Ranges
 from tasks.storage.graph_store import EDGE_ARRAYS, NODE_ARRAYS, GraphStore, open_rows
 from tasks.storage.manifests import PartitionManifest
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from models.block import Block, Inputs
+from tasks.arrays import Array
 from tasks.sampling.neighborhoods.in_edges import Seeds
-from tasks.sampling.parts.exchange import Array
-from tasks.sampling.parts.features import PartFeatures, make_block
 from tasks.sampling.parts.graph import CACHE_SHARE, PartGraph
+from tasks.sampling.parts.rows import PartFeatures, make_block
 from tasks.sampling.parts.sampler import PartSampler
 from tasks.sampling.rows.features import FeatureSource, mean_block
 
@@ -19,12 +19,7 @@ class PartNeighborhoods:
     """`Neighborhoods` for some batches at once; all ranks call it together, from one thread."""
 
     def __init__(
-        self,
-        graph: PartGraph,
-        features: FeatureSource,
-        fanouts: tuple[int, ...],
-        *,
-        fused: bool = False,
+        self, graph: PartGraph, features: FeatureSource, fanouts: tuple[int, ...], *, fused: bool = False
     ) -> None:
         """Open a machine's part for a model of as many layers as there are `fanouts`, from the seeds outwards.
 
@@ -33,10 +28,7 @@ class PartNeighborhoods:
         self.fused = fused
         self.features = PartFeatures(graph, features)
         self.sampler = PartSampler(
-            graph,
-            fanouts,
-            inverse_chances=features.edge_weight is not None,
-            columns=self.features.edge_columns(),
+            graph, fanouts, inverse_chances=features.edge_weight is not None, columns=self.features.edge_columns()
         )
 
     def keep_most_read(self, groups: Sequence[Sequence[Seeds]]) -> None:

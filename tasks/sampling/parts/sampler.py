@@ -12,17 +12,17 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
+from numba import njit
 
 from models.kernels.memory import recycled
-from tasks.arrays import offsets
+from tasks.arrays import Array, offsets
 from tasks.key_table import FREE
 from tasks.sampling.neighborhoods import draws
-from tasks.sampling.neighborhoods.exclusion import hash_pairs, leave_out
-from tasks.sampling.neighborhoods.in_edges import Array, InEdges, Sample, Seeds
+from tasks.sampling.neighborhoods.in_edges import InEdges, Sample, Seeds, find_edge
 from tasks.sampling.neighborhoods.neighbors import derive_key
+from tasks.sampling.neighborhoods.relabel import hash_pairs, leave_out
 from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.parts.kernels import add_up, as_rows, count_owners, deal_out, merge_edges, take_either
-from tasks.sampling.parts.lookup import count_edges
 
 
 @dataclass
@@ -241,3 +241,40 @@ def _either(own: Array, told: Array, edges: Array | None) -> Array:
     out = recycled((len(edges), *own.shape[1:]), own.dtype)
     take_either(as_rows(own), as_rows(told), edges, as_rows(out))
     return out
+
+
+def count_edges(graph: PartGraph, pairs: Array) -> Array:
+    """Return how many edges the graph has from pairs[i, 0] to pairs[i, 1]: int32 (n,); all ranks together."""
+    where = graph.first, graph.end, graph.bounds
+    exchange = graph.exchange
+    targets = np.ascontiguousarray(pairs[:, 1])
+    counts = np.zeros(exchange.world_size, np.int64)
+    own = np.empty(count_owners(targets, *where, counts), pairs.dtype)
+    message, place = np.empty(int(counts.sum()), pairs.dtype), np.empty(len(pairs), np.int64)
+    deal_out(targets, *where, offsets(counts)[:-1], own, message, place)
+    here = place >= 0
+    question = np.empty((len(message), 2), pairs.dtype)
+    question[~place[~here]] = pairs[~here]
+    back = exchange.counts(counts[:, None])[:, 0].tolist()
+    asked = exchange.send(question, counts.tolist(), back)
+    answer = exchange.send(_count(graph, asked), back, counts.tolist())
+    found = np.empty(len(pairs), np.int32)
+    found[here], found[~here] = _count(graph, pairs[here]), answer[~place[~here]]
+    return found
+
+
+def _count(graph: PartGraph, pairs: Array) -> Array:
+    counts = np.zeros(len(pairs), np.int32)
+    _count_parallel(graph["csc_indptr"], np.asarray(graph["csc_indices"]), graph.first, pairs, counts)
+    return counts
+
+
+@njit(cache=True, nogil=True)
+def _count_parallel(indptr, indices, first, pairs, counts):  # type: ignore[no-untyped-def]
+    for i in range(len(pairs)):
+        source, target = pairs[i, 0], pairs[i, 1] - first
+        at = find_edge(indptr, indices, source, target)
+        if at >= 0:
+            while at < indptr[target + 1] and indices[at] == source:
+                counts[i] += 1
+                at += 1

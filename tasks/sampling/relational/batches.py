@@ -17,11 +17,10 @@ from models.relational.batch import RelationBlock as Edges
 from models.relational.batch import TypedBatch, TypedBlock, TypedInputs, TypeInputs
 from models.relational.encoders import columns_of
 from tasks.arrays import Array
-from tasks.sampling.relational.columns import gather_columns
 from tasks.sampling.relational.edges import Relation, RelationalEdges
+from tasks.sampling.relational.importance import ImportanceSampler
 from tasks.sampling.relational.sampler import RelationalSampler, RelationSample, TypedLayer
-from tasks.sampling.relational.type_features import TypeFeatures
-from tasks.sampling.relational.visits.importance import ImportanceSampler
+from tasks.sampling.relational.type_features import TypeFeatures, gather_columns
 from tasks.sampling.rows.features import node_id_tensor
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import ALWAYS, GraphStore
@@ -187,12 +186,7 @@ class TypedNeighborhoods:
         return TypedBlock(relations, layer.num_src, layer.num_dst)
 
     def _edges(
-        self,
-        number: int,
-        relation: Relation,
-        found: RelationSample,
-        layer: TypedLayer,
-        cuts: Sequence[Array | None],
+        self, number: int, relation: Relation, found: RelationSample, layer: TypedLayer, cuts: Sequence[Array | None]
     ) -> Edges:
         """Return one relation's edges, with what they carry."""
         made = Edges(

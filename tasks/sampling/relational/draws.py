@@ -14,7 +14,7 @@ from models.kernels.simd.prefetch import AHEAD
 from models.kernels.simd.vector import prefetch_item
 from tasks.sampling.neighborhoods.draws import SMALL_FANOUT, floyd, selection
 from tasks.sampling.neighborhoods.fast_random import stream
-from tasks.sampling.relational.cuts import cut_slots
+from tasks.sampling.relational.edges import cut_slots
 
 _ONE = np.uint64(1)
 
@@ -50,20 +50,7 @@ def find_visible(nodes, slot_start, indptr, times, cut_numbers, cuts, limits, fi
 
 @njit(cache=True, nogil=True)
 def take_edges(  # type: ignore[no-untyped-def]
-    column,
-    width,
-    first_slots,
-    low,
-    size,
-    limit,
-    recent,
-    cut_keys,
-    cut_numbers,
-    entries,
-    counts,
-    taken,
-    ids,
-    positions,
+    column, width, first_slots, low, size, limit, recent, cut_keys, cut_numbers, entries, counts, taken, ids, positions
 ):
     """Take min(size, limit) edges of one relation for each destination.
 

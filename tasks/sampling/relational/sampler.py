@@ -20,8 +20,7 @@ from tasks.sampling.neighborhoods.draws import SMALL_FANOUT, gather_ids
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.sampling.relational.draws import find_visible, keys_of_cuts, take_edges
 from tasks.sampling.relational.edges import RelationalEdges
-from tasks.sampling.relational.numbering import number_cuts
-from tasks.sampling.relational.rows import Rows, Scratch
+from tasks.sampling.relational.numbering import Rows, Scratch, number_cuts
 
 Fanouts = Sequence[int] | Mapping[str, Sequence[int]]
 

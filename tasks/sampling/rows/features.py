@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from configs.errors import DataError
 from models.base import GraphModel
 from models.block import Block, Inputs
 from models.kernels.memory import recycled
+from models.kernels.tables.byte_rows import SCALE_BYTES, pack_rows
 from models.relational.base import RelationalModel
+from tasks.arrays import Array, blocks
 from tasks.processes.memory import available_bytes
 from tasks.sampling.neighborhoods.in_edges import Sample
 from tasks.sampling.rows.gather import gather_mean, gather_rows, gather_side_by_side
 from tasks.sampling.rows.labels import training_labels
-from tasks.sampling.rows.stored_rows import Rows, stored_rows
 from tasks.storage.graph_store import MISSING_IN_EDGES, GraphStore, slices
 
-Array = NDArray[Any]
 _CHUNK_ROWS = 1 << 16
 
 
@@ -70,11 +70,7 @@ class FeatureSource:
 
     @classmethod
     def of(
-        cls,
-        store: GraphStore,
-        model: GraphModel,
-        dtype: torch.dtype = torch.float32,
-        rows: Rows = "stored",
+        cls, store: GraphStore, model: GraphModel, dtype: torch.dtype = torch.float32, rows: Rows = "stored"
     ) -> FeatureSource:
         """Open what a model reads of a graph, numeric features of nodes as `dtype`, held as `rows`.
 
@@ -226,3 +222,29 @@ def whole_graph(store: GraphStore, features: FeatureSource) -> tuple[Block, Inpu
 
 def _whole(table: Array | None, dtype: type) -> Tensor | None:
     return None if table is None else torch.from_numpy(np.array(table, dtype))
+
+
+Rows = Literal["stored", "float16", "bfloat16", "int8"]
+
+
+def stored_rows(feat: Array, kind: Rows) -> Array:
+    """Return features (N, D) in memory as float16, bfloat16 (uint16), or int8 (N, D + 4), see `byte_rows`; or as is.
+
+    Raises DataError: a number is NaN or infinite, and int8 has no such.
+    """
+    if kind == "stored":
+        return feat
+    width = feat.shape[1] + (SCALE_BYTES if kind == "int8" else 0)
+    out = np.empty((len(feat), width), {"float16": np.float16, "bfloat16": np.uint16, "int8": np.int8}[kind])
+    for some in blocks(len(feat), _CHUNK_ROWS):
+        rows = np.array(feat[some], np.float32)
+        if kind == "float16":
+            out[some] = rows
+        elif kind == "bfloat16":
+            out[some] = torch.from_numpy(rows).bfloat16().view(torch.uint16).numpy()
+        else:
+            try:
+                out[some] = pack_rows(rows)
+            except ValueError as error:
+                raise DataError(f"features: {error}; take rows=bfloat16, or fill them in preprocess") from error
+    return out

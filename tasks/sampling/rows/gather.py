@@ -31,7 +31,7 @@ from models.kernels.simd.prefetch import (
 )
 from models.kernels.simd.vector import Lanes, load, store, tiles, zeros
 from models.kernels.tables.byte_rows import SCALE_BYTES, load_bytes, load_half, round_to_bfloat16
-from tasks.sampling.neighborhoods.lookup import frozen
+from tasks.sampling.neighborhoods.in_edges import frozen
 
 Array = NDArray[Any]
 _LINE_BYTES = 64

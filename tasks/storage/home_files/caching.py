@@ -1,7 +1,6 @@
-"""Pickles that are only read when this home's key signed them.
+"""Pickles that are only read when this home's key signed them, since a pickle runs code when it is read.
 
-A pickle runs code when it is read. So each one carries an HMAC-SHA256 over its own name and content, made with the key
-in `secret.key` (0600); a foreign, moved or altered pickle is never unpickled, it is reported and computed again.
+Each carries an HMAC-SHA256 over its name and content; a foreign, moved or altered one is reported and computed again.
 """
 
 from __future__ import annotations

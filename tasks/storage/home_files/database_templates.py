@@ -1,7 +1,6 @@
-"""Empty databases of Prefect and MLflow, made once by `make setup` and copied into each new home.
+"""Empty databases of Prefect and MLflow, made once by `make setup` and copied into each new home: seconds each.
 
-Making the tables takes each of them many seconds. Where there is no template of the installed version, as in an
-environment that was set up in another way, they are made as before.
+Where there is no template of the installed version they are made as before.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """What source files hold: the sha256 of each, remembered, so that a file that stayed as it was is not read again.
 
-A file is the one that was read before where device, inode, size, time of change and time of status change are all the
-same: tools set the time of change, only the kernel sets that of status change. The memory is one signed file in the
-home, bounded in size; where it is damaged or gone, files are read again.
-
-A file that changed a moment before it was read is not remembered: a second change within the clock's resolution would
-leave all of these as they are (git calls such a file racy).
+A file stayed where device, inode, size, time of change and time of status change (which only the kernel sets) are all
+the same. One that changed a moment before it was read is not remembered: a second change within the clock's resolution
+would leave them (git calls such a file racy). The memory is one signed file in the home, bounded in size.
 """
 
 from __future__ import annotations
@@ -62,8 +59,6 @@ class Identity(NamedTuple):
 
 @dataclass(frozen=True)
 class _Read:
-    """A file as it was read."""
-
     sha256: str
     identity: Identity
     lasting: bool
@@ -83,10 +78,9 @@ class SourceDigests:
         self._progress = progress
 
     def describe(self, sources: Mapping[str, Files]) -> dict[str, dict[str, Any]]:
-        """Return what identifies each group of files: `files`, `bytes`, and `sha256` over names and contents.
+        """Return what identifies each group of files, wherever they lie: `files`, `bytes` and `sha256`.
 
-        Where the files lie has no part in it. Files of all groups are read side by side. Raises DataError: one cannot
-        be read, or is no regular file.
+        Raises DataError: one cannot be read, or is no regular file.
         """
         paths = list(dict.fromkeys(path for files in sources.values() for _, path in files))
         found = dict(zip(paths, self._look_up(paths), strict=True))
@@ -99,7 +93,6 @@ class SourceDigests:
         return described
 
     def _look_up(self, paths: list[Path]) -> list[tuple[str, int]]:
-        """Return digest and size of each file."""
         identities = [Identity.of(check_file(path)) for path in paths]
         memory = _Memory(self.home)
         remembered = memory.read() if paths else {}

@@ -1,8 +1,4 @@
-"""Temporary files of a run: below its home, gone with the run, or with the next one where it was killed.
-
-torchrun, torch's compiler, MLflow, Dask and Python's own `tempfile` make folders in the system's temporary folder, and
-a killed process leaves them there for ever. They all follow `TMPDIR`.
-"""
+"""Temporary files of a run (`TMPDIR`): below its home, gone with the run, or with the next one where it was killed."""
 
 from __future__ import annotations
 
@@ -25,10 +21,7 @@ _VARIABLE = "TMPDIR"
 
 @contextlib.contextmanager
 def temporary_folder(home: Home) -> Iterator[None]:
-    """Have this process and its children put temporary files into a folder below the home; remove it afterwards.
-
-    Nested blocks share the outermost one's folder. Folders of processes that were killed are removed first.
-    """
+    """Have temporary files of this process and its children in a folder of the home that goes; so do killed ones'."""
     before = os.environ.get(_VARIABLE)
     if before is not None and Path(before).parent == home.work and Path(before).is_dir():
         yield

@@ -27,10 +27,7 @@ def full_disk(home: Home) -> str | None:
 
 
 def trouble_of_the_machine(error: BaseException) -> str | None:
-    """Return in a line what the machine refused, where that is what an error came from; None where it is none of that.
-
-    Such an error may be wrapped in those of libraries: SQLite's, Prefect's, MLflow's.
-    """
+    """Return in a line what the machine refused, also where libraries wrap it; None: the error is of something else."""
     from tasks.processes.memory import out_of_memory
 
     seen: set[int] = set()
@@ -51,10 +48,7 @@ def trouble_of_the_machine(error: BaseException) -> str | None:
 
 
 def as_trouble(error: Exception, home: Home) -> Exception:
-    """Return the error that says in a line what the machine refused, where `error` came of that; else `error`.
-
-    One that a user can mend stays, and so does one of ours that names a full disk itself.
-    """
+    """Return what the machine refused as an error of one line; `error` where it is the user's or says so itself."""
     if isinstance(error, UserError) or (isinstance(error, GraphmillError) and is_full_disk(error)):
         return error
     trouble = full_disk(home)

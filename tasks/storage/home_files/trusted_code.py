@@ -1,7 +1,4 @@
-"""What a home remembers of the code that a person let run: digests in a small file that only this home can have signed.
-
-A file that somebody else has put into the home, or altered there, is not believed (see `configs.trust`).
-"""
+"""What a home remembers of the code that a person let run: digests in a file that only this home can have signed."""
 
 from __future__ import annotations
 

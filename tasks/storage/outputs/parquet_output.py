@@ -1,7 +1,4 @@
-"""One Parquet file for users, written table by table, whole or not at all.
-
-The tables of data sets have a writer of their own (`tasks.ingest.writer`), with shards and encodings by column.
-"""
+"""One Parquet file for users, written table by table, whole or not at all (data sets: `tasks.ingest.writer`)."""
 
 from __future__ import annotations
 
@@ -17,10 +14,7 @@ from tasks.storage.file_names import beside
 
 
 class ParquetOutput:
-    """Rows go into a hidden file beside `path`, which takes its place when the block ends without an error.
-
-    Without a row there is no file.
-    """
+    """Rows go into a hidden file beside `path`, which takes its place at a good end; without a row there is none."""
 
     def __init__(self, path: Path, **options: Any) -> None:
         """`options` are those of `pyarrow.parquet.ParquetWriter`."""

@@ -15,7 +15,7 @@ from tasks.sampling.degrees import warn_of_isolated
 from tasks.sampling.factor_graph import factor_graph
 from tasks.storage.graph_store import GraphStore
 from tasks.train.job import Job
-from tasks.train.node_vectors.vectors import finish_vectors
+from tasks.train.node_vectors.heads import finish_vectors
 from tasks.train.run import Engine
 from tasks.train.strategies.base import Ranks
 

@@ -18,18 +18,22 @@ from tasks.processes.device import wait_for
 from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.rows.features import FeatureSource
 from tasks.storage.graph_store import GraphStore
-from tasks.train.embeddings.build import clear_later_rows
+from tasks.train.embeddings.build import ShardedEmbedding, clear_later_rows
 from tasks.train.embeddings.host_tables import TABLE
-from tasks.train.embeddings.sharded import ShardedEmbedding
 from tasks.train.gradients.batches import Batches, Meter
-from tasks.train.gradients.optimizers import describe_rate
 from tasks.train.gradients.pipeline import Pipeline, pipeline_sizes
-from tasks.train.gradients.precision import feature_dtype, set_determinism, set_kernels, step_products
 from tasks.train.gradients.sizes import refuse_excess
-from tasks.train.gradients.steps import Optimization, count_labels
+from tasks.train.gradients.steps import (
+    Optimization,
+    count_labels,
+    describe_rate,
+    feature_dtype,
+    set_determinism,
+    set_kernels,
+    step_products,
+)
 from tasks.train.job import BEST, GnnJob
-from tasks.train.labels.predicted import with_predicted_labels
-from tasks.train.labels.scale import training_facts
+from tasks.train.labels.learnt import training_facts, with_predicted_labels
 from tasks.train.loaders.base import Loader, TrainingData
 from tasks.train.loaders.config_base import resolve_loader
 from tasks.train.ranks.collectives import from_main, largest, sum_over_ranks, wait_for_all
@@ -43,6 +47,8 @@ _RECORDS_AN_EPOCH = 20
 
 class GradientEngine(Engine):
     """One rank's model, loader and optimizer. A round is an epoch, or one of each rank's at once."""
+
+    best_is_file = True
 
     def __init__(self, job: GnnJob, ranks: Ranks, device: torch.device) -> None:
         """Open the graph, build the model, and restore the last checkpoint."""

@@ -74,7 +74,7 @@ def train(job: GnnJob, ranks: Ranks) -> None:
     from tasks.processes.device import choose_device, use_threads
     from tasks.train import run
     from tasks.train.gradients.engine import GradientEngine
-    from tasks.train.gradients.precision import check_precision
+    from tasks.train.gradients.steps import check_precision
 
     use_threads(job.train.threads)
     device = choose_device(job.train.device, ranks.local_rank, share=job.train.share_gpu)

@@ -151,16 +151,18 @@ class Pipeline:
 
     def _claim(self) -> int | None:
         """Wait until another batch may be made; return its number, or None at the end."""
+
+        def may_end_or_make() -> bool:
+            end = self._next_taken + self._ahead if self._until is None else self._until
+            return self._closed or self._next_made >= self._stop or self._next_made < end
+
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._next_made >= self._stop or self._may_make())
+            self._changed.wait_for(may_end_or_make)
             if self._closed or self._next_made >= self._stop:
                 return None
             self._next_made += 1
             self._changed.notify_all()
             return self._next_made - 1
-
-    def _may_make(self) -> bool:
-        return self._next_made < (self._next_taken + self._ahead if self._until is None else self._until)
 
 
 class Upload:

@@ -17,11 +17,11 @@ from models.triple_losses.base import Targets
 from tasks.arrays import Array
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.train.knowledge.relations import TripleTask
-from tasks.train.loaders.samples.all_entities import AllEntities, AskedQueries
+from tasks.train.loaders.triples import AllEntities, AskedQueries
 from tasks.train.strategies.block_grid import Round
 from tasks.train.tables.grid import Grid
+from tasks.train.tables.objective import Meet
 from tasks.train.tables.pools import Pool
-from tasks.train.tables.sample_stepper import Meet
 
 _ROUNDING, _DROPOUT = 3, 4
 _MOST_SCORES = 1 << 28

@@ -12,16 +12,12 @@ from models.kernels.dense.dropout import dropout
 from models.kernels.memory import empty
 from models.kernels.simd.vector import has_kernels
 from models.kernels.similarity.on_threads import all_similarities, all_similarity_gradients
-from models.kernels.similarity.rows import (
-    SimilarityKind,
-    pair_similarities,
-    pair_similarity_gradients,
-)
+from models.kernels.similarity.rows import SimilarityKind, pair_similarities, pair_similarity_gradients
 from models.kernels.tables.device_tables import DeviceTable
 from models.kernels.tables.row_tables import RowTable
 from models.knowledge.base import EntityQueries
 from tasks.arrays import Array
-from tasks.train.loaders.samples.triples import hide_drawn
+from tasks.train.loaders.triples import hide_drawn
 
 
 class Gradients:
@@ -113,7 +109,10 @@ class Comparison:
         for part, others in self.groups:
             own = None if scale is None else scale[part]
             self._scores.append(all_similarities(kind, vectors[part], others.values, own))
-        of_others = self._beside_known() if self.known is not None else self._drawn()
+        if self.known is not None:
+            of_others = self._beside_known()
+        else:  # Euclid's distances are asked for once more, and the loss puts gradients in the place of scores
+            of_others = self._scores[0] if len(self._scores) == 1 and kind != "l2" else torch.cat(self._scores)
         for part, others in self.groups if self.with_true else ():
             scores, asked = of_others[part], self.true.numbers[part]
             if has_kernels(scores):
@@ -122,10 +121,6 @@ class Comparison:
             true, drawn = (torch.from_numpy(np.ascontiguousarray(n)).to(scores.device) for n in (asked, others.numbers))
             scores[:, : len(drawn)].masked_fill_(true[:, None] == drawn, -torch.inf)
         return pair_similarities(kind, vectors, self.true.values, scale), of_others
-
-    def _drawn(self) -> Tensor:
-        # Euclid's distances are asked for once more, and the loss puts gradients in the place of scores.
-        return self._scores[0] if len(self._scores) == 1 and self.kind != "l2" else torch.cat(self._scores)
 
     def _beside_known(self) -> Tensor:
         assert self.known is not None

@@ -21,21 +21,16 @@ from tasks.storage.graph_facts import graph_facts
 from tasks.train.embeddings.host_tables import set_around_table
 from tasks.train.job import BEST
 from tasks.train.knowledge.all_entities import AllEntitiesStepper
-from tasks.train.knowledge.entities import GridEntities
 from tasks.train.knowledge.learning import TripleLearning
-from tasks.train.knowledge.relations import RelationRows, TripleTask
-from tasks.train.knowledge.shared import Projection, SharedRows
-from tasks.train.knowledge.validation import TripleValidation
-from tasks.train.loaders.samples.all_entities import AllEntities
-from tasks.train.loaders.samples.triples import DrawnEntities, TripleData
+from tasks.train.knowledge.relations import Projection, RelationRows, SharedRows, TripleTask
+from tasks.train.knowledge.validation import GridEntities, TripleValidation
+from tasks.train.loaders.triples import AllEntities, DrawnEntities, TripleData
 from tasks.train.ranks.collectives import from_main
 from tasks.train.state import checkpoint
 from tasks.train.tables.block_engine import BlockEngine
-from tasks.train.tables.block_files import Key
 from tasks.train.tables.device import ResidentBlocks
-from tasks.train.tables.grid import Saved
-from tasks.train.tables.objective import Stepper
-from tasks.train.tables.sample_stepper import SampleStepper, one_by_one
+from tasks.train.tables.grid import Key, Saved
+from tasks.train.tables.objective import SampleStepper, Stepper, one_by_one
 from tasks.train.tables.settings import Settings
 from tasks.train.warm.earlier import DoesNotFitError, EarlierRows, earlier_rows
 

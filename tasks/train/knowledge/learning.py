@@ -29,7 +29,7 @@ from tasks.arrays import Array
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.train.knowledge.comparing import Comparison, Gradients, ReadRows
 from tasks.train.knowledge.relations import TripleTask
-from tasks.train.loaders.samples.triples import DrawnEntities, TripleLoader, negatives_shape
+from tasks.train.loaders.triples import DrawnEntities, TripleLoader, negatives_shape
 from tasks.train.tables.objective import BlockEnds, Number, Part
 from tasks.train.tables.pools import Pool, drawn_chunk
 

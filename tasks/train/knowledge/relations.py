@@ -1,7 +1,8 @@
-"""The rows of relations."""
+"""The rows of relations, and others that all ranks have whole."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,14 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from models.kernels.tables.device_tables import DeviceTable
 from models.kernels.tables.row_layout import UpdateRule
-from models.kernels.tables.row_moves import gather_rows, move_rows
+from models.kernels.tables.row_moves import all_rows, gather_rows, move_rows
 from models.kernels.tables.row_tables import RowTable
 from models.knowledge.base import KnowledgeModel
 from models.triple_losses.base import TripleLoss
-from tasks.arrays import Array
+from tasks.arrays import Array, sample_rows
 from tasks.train.knowledge.comparing import Gradients
-from tasks.train.knowledge.shared import Projection, SharedRows
+from tasks.train.ranks.collectives import average_
 
 
 class RelationRows:
@@ -106,3 +108,116 @@ class TripleTask:
     """What entities' features add to their rows; None: nothing."""
     seed: int
     """Of all that is drawn."""
+
+
+_LENGTH = 4.0
+"""Of rows of features, as they are mapped. Longer ones have the map learn faster beside own rows. MRR of triples with
+new entities in planted graphs with 24 and 768 columns, lengths 1, 4 and sqrt(F): .24, .27, .27 and .31, .30, .27."""
+_MEASURED = 1 << 17
+"""Rows that means and spreads of columns are taken from, at most."""
+
+
+class SharedRows:
+    """A table of float32 rows. Steps may be taken on a device, which then has newer rows than the CPU."""
+
+    def __init__(self, table: RowTable, device: torch.device | None = None) -> None:
+        """Remember the rows, the same on all ranks; `device`: where steps are taken, None: on the CPU."""
+        self.table, self._device = table, device
+        self._copy: DeviceTable | None = None
+        self._shared = self.state()
+        """As all ranks had them last."""
+
+    @property
+    def here(self) -> RowTable | DeviceTable:
+        """The rows where steps are taken."""
+        if self._device is None:
+            return self.table
+        if self._copy is None:
+            self._copy = DeviceTable.of(self.table, self._device)
+        return self._copy
+
+    def read(self) -> Tensor:
+        """Return a copy of all rows on the CPU, float32 (n, width)."""
+        self._take_back()
+        return torch.from_numpy(self.table.read())
+
+    def _take_back(self) -> None:
+        if self._copy is not None:
+            self._copy.copy_to(self.table)
+
+    def share(self, num_ranks: int) -> None:
+        """Move rows by all that any of so many ranks has moved them by, as if one had trained; all call it together.
+
+        So do the sums of squares that Adagrad remembers. What momentum and Adam remember fades, and is averaged.
+        Validation MRR of FB15k-237 in 4 x 4 blocks after 30 epochs is .328 on two ranks, .329 on one; with the mean of
+        rows and sums it is .327 on two.
+        """
+        tables = self.state()
+        average_(list(tables.values()))
+        fades = self.table.rule.name in ("momentum", "adam")
+        for name, mean in tables.items():
+            before = self._shared[name]
+            if name == "values" or not fades:
+                mean.sub_(before).mul_(num_ranks).add_(before)
+            self.table.arrays()[name][:] = mean.numpy()
+        self._shared, self._copy = tables, None
+
+    def state(self) -> dict[str, Tensor]:
+        """Return all that a checkpoint has to hold."""
+        self._take_back()
+        return {name: torch.from_numpy(np.copy(array)) for name, array in self.table.arrays().items()}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Take over what `state` returned."""
+        for name, array in self.table.arrays().items():
+            array[:] = state[name].numpy()
+        self._copy = None
+        self._shared = self.state()
+
+
+class Projection:
+    """The map W, float32 (F, width), of F columns of features; all zeros at first."""
+
+    def __init__(
+        self, features: Array, uses: Array, width: int, rule: UpdateRule, device: torch.device | None = None
+    ) -> None:
+        """Measure the columns: they come with mean 0, and rows about as long as 4, whatever their units are.
+
+        `features`: (n, F), float32 or float16, may lie in a file; `uses`: training triples of each, (n,); `device`:
+        where steps are taken, None: on the CPU.
+        """
+        self.features, self._has_own = features, uses > 0
+        some = np.asarray(features[sample_rows(np.arange(len(features)), _MEASURED)], np.float64)
+        spread = some.std(0)
+        self._mean = some.mean(0).astype(np.float32)
+        varies = spread > 1e-6 * np.abs(some).max(0, initial=0)
+        factors = (
+            np.divide(1, spread, where=varies, out=np.zeros_like(spread)) * _LENGTH / math.sqrt(max(1, varies.sum()))
+        )
+        self._factors = factors.astype(np.float32)
+        self.rows = SharedRows(RowTable.zeros(features.shape[1], width, "float32", rule), device)
+        self._everything = np.arange(features.shape[1])
+        self._gradient = torch.zeros(features.shape[1], width, device=device)
+
+    def read(self, numbers: Array) -> Tensor:
+        """Return the features of some, (n,), as they are mapped: float32 (n, F)."""
+        columns = np.asarray(self.features[numbers], np.float32)
+        return torch.from_numpy((columns - self._mean) * self._factors)
+
+    def add_to(self, rows: Tensor, numbers: Array) -> None:
+        """Add what the features of some, (n,), give to their rows, float32 (n, width)."""
+        rows.addmm_(self.read(numbers).to(rows.device), all_rows(self.rows.here))
+
+    def complete(self, rows: Tensor, numbers: Array) -> None:
+        """Make own rows of some, float32 (n, width), what scores are taken of when training is over."""
+        rows[torch.from_numpy(~self._has_own[numbers])] = 0
+        rows.addmm_(self.read(numbers), self.rows.read())
+
+    def collect(self, numbers: Array, gradients: Tensor) -> None:
+        """Remember gradients by rows, float32 (n, width), until the next step."""
+        self._gradient.addmm_(self.read(numbers).to(gradients.device).T, gradients)
+
+    def step(self, rate: float, noise: int) -> None:
+        """Move the map by all that was collected."""
+        move_rows(self.rows.here, self._everything, self._gradient, rate, noise)
+        self._gradient.zero_()

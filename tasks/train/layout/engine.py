@@ -2,34 +2,44 @@
 
 from __future__ import annotations
 
+import math
+import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from configs.errors import RecipeError
+from configs.errors import IntegrityError, RecipeError
 from configs.families.row_training import LayoutTrainConfig
-from configs.registry import LOADERS
+from configs.registry import LOADERS, MODELS, SCHEDULES
+from models.kernels.tables.row_layout import UpdateRule
 from models.kernels.tables.row_tables import RowTable
+from models.kernels.threads import num_threads
 from models.layout.configs import LayoutConfig, Settled
 from tasks.arrays import Array
 from tasks.layout.edge_list import EdgeList
+from tasks.layout.pivots import coarse_start
 from tasks.layout.rim import put_around
+from tasks.layout.start import pca_start
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
-from tasks.train.embeddings.host_tables import set_around_table
-from tasks.train.job import BEST, Job
-from tasks.train.layout.first_points import earlier_points, first_points, scaled
-from tasks.train.loaders.samples.pairs import PairData, PairLoader
+from tasks.train.embeddings.host_tables import TABLE, set_around_table
+from tasks.train.job import BEST, Job, WarmStart
+from tasks.train.loaders.configs import EdgePassesConfig
+from tasks.train.loaders.pairs import EdgePassPairs, PairData, PairLoader
 from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
-from tasks.train.tables.block_files import Key
-from tasks.train.tables.objective import PAIRS
-from tasks.train.tables.pair_engine import PairEngine
-from tasks.train.tables.place import RankDevice
-from tasks.train.warm.earlier import DoesNotFitError
+from tasks.train.tables.block_engine import PairEngine
+from tasks.train.tables.device import RankDevice
+from tasks.train.tables.grid import BlockFiles, Grid, Key, TableSpec
+from tasks.train.tables.objective import PAIRS, Negatives, PairLearning, SampleStepper
+from tasks.train.warm.earlier import DoesNotFitError, earlier_graph, same_of_all
 
 _WARM_RATE = 0.1
 """Of the learning rate, where points begin as an earlier layout has them: a nightly map shall not jump."""
@@ -107,3 +117,142 @@ def settled_job(job: Job[LayoutTrainConfig], edges: EdgeList) -> tuple[Job[Layou
         "samples": job.train.samples or settled.samples,
     }
     return replace(job, model=settled.options, train=job.train.model_copy(update=numbers)), settled
+
+
+_ROUNDS = 10
+"""Steps along edges in which new points find their place among earlier ones."""
+_ASIDE = 0.01
+"""How far apart points of one place begin, of the layout's standard deviation."""
+
+
+def first_points(start: str, store: GraphStore, edges: EdgeList, dim: int, seed: int) -> Array:
+    """Return where points begin, in whatever size: float (N, dim), the same on all ranks; `start`: `train.start`."""
+    if start == "auto":
+        start = "pivots" if edges.of_graph or not store.manifest.feature_dim else "pca"
+    if start == "pca":
+        return pca_start(store["feat"], dim, seed)
+    return coarse_start(edges.indptr, edges.indices, dim, seed=seed, threads=num_threads())
+
+
+def scaled(points: Array, settled: Settled, edges: EdgeList) -> NDArray[np.float32]:
+    """Return points with their mean at 0, and the size at which the model begins: float32 (N, dim)."""
+    centred = points - points.mean(0)
+    if settled.edge_length is None:
+        size, size_at_start = float(centred.std(0).max()), settled.options.start_size
+    else:
+        size, size_at_start = edges.edge_length(centred), settled.edge_length
+    return np.asarray(centred * (size_at_start / size if size > 0 else 1.0), np.float32)
+
+
+def earlier_points(warm: WarmStart, store: GraphStore, options: LayoutConfig, seed: int) -> Array:
+    """Return where points lay in an earlier layout, float32 (N, dim); new ones lie among their neighbours.
+
+    Raises DoesNotFitError: it was of another dimension, or shares no point with this one.
+    """
+    try:
+        points = checkpoint.load(warm.checkpoint, mapped=True)["model"][TABLE].numpy()
+    except IntegrityError as error:
+        raise DoesNotFitError(str(error)) from error
+    if points.shape[1] != options.dim:
+        raise DoesNotFitError(f"it has {points.shape[1]} dimensions, here there are {options.dim}")
+    before = earlier_graph(warm)
+    rows, earlier_rows = same_of_all(warm, before, store)
+    if not len(rows):
+        raise DoesNotFitError("none of its points is here")
+    num_nodes = store.manifest.num_nodes
+    placed, is_placed = np.zeros((num_nodes, options.dim), np.float32), np.zeros(num_nodes, bool)
+    placed[rows], is_placed[rows] = points[earlier_rows], True
+    place_among_neighbors(placed, is_placed, store, seed)
+    return placed
+
+
+def place_among_neighbors(
+    points: NDArray[np.float32], is_placed: NDArray[np.bool_], store: GraphStore, seed: int
+) -> None:
+    """Put each point that is not placed at the mean of its neighbours that are, in place; outwards step by step.
+
+    Points that no edge joins to placed ones lie anywhere among these, those without an edge around all others.
+    """
+    from scipy import sparse
+
+    size, dim = points.shape
+    weight = store.get("edge_weight")
+    data = np.ones(store.manifest.num_edges, np.float32) if weight is None else np.asarray(weight, np.float32)
+    edges = sparse.csr_matrix((data, np.asarray(store["csc_indices"]), np.asarray(store["csc_indptr"])), (size, size))
+    rng = np.random.default_rng(seed)
+    alone = ~is_placed & (edges.getnnz(axis=0) + edges.getnnz(axis=1) == 0)
+    spread = points[is_placed].std()
+    for _ in range(_ROUNDS):
+        new = np.flatnonzero(~is_placed)
+        if not len(new):
+            return
+        own = edges[new]
+        total = own @ is_placed.astype(np.float32)
+        near = new[total > 0]
+        if not len(near):
+            break
+        means = (own[total > 0] @ (points * is_placed[:, None])) / total[total > 0, None]
+        points[near] = means + rng.standard_normal((len(near), dim)) * _ASIDE * spread
+        is_placed[near] = True
+    left = np.flatnonzero(~is_placed)
+    points[left] = points[rng.choice(np.flatnonzero(is_placed), len(left))]
+    points[left] += rng.standard_normal((len(left), dim)) * spread
+    put_around(points, alone, seed)
+
+
+_STEPS = 100
+"""Of a layout: how often it tells how far it is."""
+
+
+def lay_out(
+    edges: EdgeList,
+    options: LayoutConfig,
+    start: Array,
+    *,
+    seed: int = 0,
+    rate: float | None = None,
+    samples: float | None = None,
+    say: Callable[[int, int], None] = lambda done, total: None,
+) -> NDArray[np.float32]:
+    """Return the coordinates of a graph's nodes, float32 (N, dim): those that a recipe of such a model comes to.
+
+    Args:
+        edges: what draws nodes to each other; at least one.
+        options: of the model, `LargeVisConfig` and its like.
+        start: coordinates, float (N, dim); they are scaled as the model has it.
+        seed: of all draws. With one thread the same coordinates come of it.
+        rate: peak learning rate; None: the model's usual one.
+        samples: of all points together; None: the model's usual number.
+        say: called with steps that are done, and all steps.
+
+    Raises:
+        RecipeError: the coordinates are not finite.
+    """
+    model: Any = MODELS.get(options.name)
+    settled = options.settled(edges.num_nodes, len(edges.indices), is_mesh=edges.is_mesh())
+    options, peak = settled.options, rate or settled.rate
+    begins = scaled(start, settled, edges)
+    with tempfile.TemporaryDirectory() as folder:
+        tables = TableSpec(options.pairings(), edges.num_nodes, 1, "float32", UpdateRule("sgd"), seed)
+
+        def begin(key: Key, table: RowTable) -> None:
+            table.write(slice(None), begins)
+
+        grid = Grid(tables, Ranks(), BlockFiles(Path(folder)), start=begin)
+        loader = EdgePassPairs(EdgePassesConfig(), PairData(edges.drawn_from(), derive_key(seed, PAIRS)))
+        negatives = Negatives(np.diff(edges.indptr), 1, options.negative_power)
+        engine = SampleStepper(PairLearning(model, options, loader, negatives, seed), grid)
+        total = max(1, math.ceil((samples or settled.samples) / loader.expected))
+        schedule = SCHEDULES.create(SCHEDULES.config("linear"))
+        rates = np.array([peak * schedule.factor(chunk / total) for chunk in range(total)])
+        grid.load(grid.keys(0, 0), to_change=True)
+        for step in range(_STEPS):
+            chunks = range(total * step // _STEPS, total * (step + 1) // _STEPS)
+            if len(chunks):
+                engine.train_chunks(chunks, rates[chunks.start : chunks.stop])
+            say(step + 1, _STEPS)
+        points = grid.block(grid.keys(0, 0)[0]).read()
+    if not np.isfinite(points).all():
+        raise RecipeError(f"the layout diverged: some coordinates are not finite; lower the rate (now {peak:g})")
+    put_around(points, edges.alone(), seed)
+    return points - points.mean(0, dtype=np.float64).astype(np.float32)

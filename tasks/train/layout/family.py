@@ -53,7 +53,7 @@ def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest)
 def train(job: Job[LayoutTrainConfig], ranks: Ranks) -> None:
     """Train to the end, from the last checkpoint if there is one. Raises RecipeError."""
     from tasks.train.layout.engine import LayoutEngine
-    from tasks.train.tables.place import why_no_gpu
+    from tasks.train.tables.device import why_no_gpu
 
     train_blocks(LayoutEngine, job, ranks, why_no_gpu(MODELS.get(job.model.name)))
 

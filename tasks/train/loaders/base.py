@@ -6,22 +6,25 @@ on nothing before it, so a run that resumes sees the batches that it would have 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from models.base import GraphModel
 from models.block import StepBatch
+from tasks.arrays import Array
 from tasks.sampling.rows.features import FeatureSource
-from tasks.storage.graph_store import GraphStore, slices
+from tasks.storage.artifacts import disk_errors, file_lock
+from tasks.storage.file_names import file_name
+from tasks.storage.graph_store import GraphStore, create_array, slices
 from tasks.storage.manifests import GraphManifest
 
-Array = NDArray[Any]
 _CHUNK_ROWS = 1 << 16
 
 
@@ -127,3 +130,24 @@ class TrainingData:
         of_typed = getattr(model, "numbered", {}), getattr(model, "walks", None)
         given = model.config.num_layers, model.reads_mean, model.num_propagations, *of_typed
         return cls(store, features, *given, **others)
+
+
+def shared_table(
+    scratch: Path | None, name: str, shape: tuple[int, int], dtype: Any, fill: Callable[[Array, Path], None]
+) -> Array:
+    """Return a table, memory-mapped read-only, that `fill` has written into the file `name` of the folder `scratch`.
+
+    It stays there for other ranks, and for a run that is resumed; without a folder nothing stays. `name` tells all that
+    decides the content. `fill` gets the table, and a folder for scratch files. Raises StageError: the disk has no room.
+    """
+    with nullcontext(scratch) if scratch else TemporaryDirectory() as place:
+        folder = Path(place)
+        path = folder / file_name(name)
+        with file_lock(path.with_suffix(".lock")), disk_errors(folder):
+            if not path.exists():
+                draft = path.with_suffix(".part")
+                fill(create_array(draft, shape, dtype), folder)
+                draft.rename(path)
+        table: Array = np.load(path, mmap_mode="r", allow_pickle=False)  # once mapped, it needs no name
+    assert table.shape == shape
+    return table

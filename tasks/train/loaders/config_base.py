@@ -80,10 +80,12 @@ class LoaderConfig(ComponentConfig):
                 symmetric=manifest.symmetric,
             )
         if getattr(model, "reversible", False) and not self.keeps_nodes:
+            others = [name for name in loaders_of(manifest.task) if name not in ("auto", "precomputed")]
+            keeping = [name for name in others if getattr(LOADERS.config_class(name), "keeps_nodes", False)]
             raise RecipeError(
                 "model.reversible=true wants batches whose nodes stay from layer to layer, and "
                 f"train.loader={self.name} gives each layer fewer; take train.loader="
-                f"{' or '.join(_that_keep_nodes(manifest.task))}, or set model.reversible=false"
+                f"{' or '.join(keeping)}, or set model.reversible=false"
             )
 
     def facts(self, model: ComponentConfig, manifest: GraphManifest) -> dict[str, Any]:
@@ -172,8 +174,3 @@ def resolve_loader(train: TrainConfig, model: ComponentConfig, manifest: GraphMa
     found = given.resolve(manifest)
     found.check_graph(model, manifest)
     return found
-
-
-def _that_keep_nodes(task: str) -> list[str]:
-    kept = [name for name in loaders_of(task) if getattr(LOADERS.config_class(name), "keeps_nodes", False)]
-    return [name for name in kept if name not in ("auto", "precomputed")]

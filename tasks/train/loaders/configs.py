@@ -23,6 +23,7 @@ from tasks.train.loaders.config_base import (
 if TYPE_CHECKING:
     from tasks.storage.manifests import GraphManifest
 
+
 # Link tasks: up to this many edges, encoding the whole graph costs no more than sampling around a batch of pairs, whose
 # neighbourhoods cover most of it.
 FULL_ENCODER_EDGES = 5_000_000
@@ -30,7 +31,7 @@ _RELATIONS_A_TYPE = 2  # into it; the graph's own number would be better known t
 _NODES_A_GRAPH = 30  # molecules; the data's own number would be better known than this is needed
 
 
-@LOADERS.options("auto", "automatic")
+@LOADERS.options("auto", "full")
 class AutoConfig(SeedLoaderConfig):
     """By task: `neighbor` for nodes, `graph` for graphs; for links `full_edge`, or `edge` beyond 5 million edges."""
 
@@ -67,7 +68,7 @@ class NeighborConfig(SampledConfig):
     graph. auto: fused where the model reads that hop only through a mean or sum, else sampled."""
 
 
-@LOADERS.options("edge", "links.edge")
+@LOADERS.options("edge", "edge")
 class EdgeConfig(SampledConfig, NegativesConfig):
     """Sampled neighbourhoods around training edges and their negatives, the batch's own edges left out."""
 
@@ -88,7 +89,7 @@ class FullEdgeConfig(NegativesConfig):
     holds_all_neighbors: ClassVar[bool] = True
 
 
-@LOADERS.options("cluster", "subgraphs.cluster")
+@LOADERS.options("cluster", "cluster")
 class ClusterConfig(LoaderConfig):
     """Parts of the partition, some at a time (ClusterGCN, arXiv:1905.07953)."""
 
@@ -117,7 +118,7 @@ class ClusterConfig(LoaderConfig):
         return _same_every_layer(num_nodes, num_nodes * self.clusters_per_batch / max(1, num_parts), num_layers)
 
 
-@LOADERS.options("random_partition", "subgraphs.cluster")
+@LOADERS.options("random_partition", "cluster")
 class RandomPartitionConfig(LoaderConfig):
     """Clusters drawn anew for every epoch and rank (Distributed DeepGCNs, arXiv:2006.07739)."""
 
@@ -139,7 +140,7 @@ class RandomPartitionConfig(LoaderConfig):
         return _same_every_layer(num_nodes, num_nodes / self.num_clusters, num_layers)
 
 
-@LOADERS.options("relational", "typed.relational")
+@LOADERS.options("relational", "relational")
 class RelationalConfig(SeedLoaderConfig):
     """Neighbourhoods by relation in typed graphs, each of what was there before its seed's moment."""
 
@@ -225,7 +226,7 @@ class PrecomputedConfig(SeedLoaderConfig):
         return _same_every_layer(num_nodes, self.batch_size, num_layers)
 
 
-@LOADERS.options("graph", "graph")
+@LOADERS.options("graph", "full")
 class GraphConfig(SeedLoaderConfig):
     """Batches of whole graphs."""
 
@@ -240,3 +241,151 @@ class GraphConfig(SeedLoaderConfig):
 
 def _same_every_layer(num_nodes: int, rows: float, num_layers: int) -> list[int]:
     return [min(num_nodes, math.ceil(rows))] * (num_layers + 1)
+
+
+@LOADERS.options("ranking", "relational")
+class RankingLoaderConfig(RelationalConfig):
+    """Neighbourhoods by relation of seeds and of what is recommended to them, all of one moment a batch."""
+
+    name: str = "ranking"
+    usual_fanout: ClassVar[tuple[int, ...]] = (12, 4, 4)
+
+    batch_size: int = Field(default=256, ge=1)
+    """Seeds (rows that something is recommended to) a step and rank."""
+    positives: int = Field(default=8, ge=1, le=10_000)
+    """Of what is right for a seed, so many are learnt from in an epoch at most, drawn anew in each."""
+    negatives: int = Field(default=1024, ge=1, le=1_000_000)
+    """Candidates that are drawn for a batch, beside what is right for its seeds; all there are, where these are no
+    more."""
+    draw: Literal["popularity", "uniform"] = "popularity"
+    """How they are drawn: by how often they were linked to before the moment, to the power of alpha, or all alike. Both
+    are corrected for in the loss."""
+    alpha: float = Field(default=0.75, ge=0, le=4)
+    """With draw=popularity: 0 draws all alike, 1 as often as they were linked to."""
+
+    hard_negatives: int = Field(default=0, ge=0, le=1000)
+    """Besides, of what walks from a seed reach most and is not right for it, so many in its batch at most: none in the
+    first epoch, one in the second, and so on. Where all candidates are compared anyway, none are added."""
+    hard_skip: int = Field(default=0, ge=0, le=10_000)
+    """The first so many of these are left out, which may be right though nobody knew."""
+
+    def check_graph(self, model: ComponentConfig, manifest: GraphManifest) -> None:
+        """Refuse graphs in which nothing is ranked."""
+        if manifest.ranking is None:
+            raise RecipeError(
+                f"train.loader=ranking is for recommendations, and {manifest.dataset} predicts a "
+                f"{manifest.task_type} label; take train.loader=relational, or say what is recommended: "
+                "dataset.predict.target: {links: TABLE.COLUMN}"
+            )
+        super().check_graph(model, manifest)
+
+    def resolve(self, manifest: GraphManifest) -> RankingLoaderConfig:
+        """Return these options."""
+        return self
+
+
+class PairLoaderConfig(ComponentConfig):
+    """What every loader of pairs says of itself."""
+
+    families: ClassVar[tuple[str, ...]] = ("table",)
+    tasks: ClassVar[tuple[str, ...]] = ("node", "link")
+
+    edge_weights: bool = True
+    """Take edges in proportion to their weights, where the graph has some."""
+
+
+@LOADERS.options("edges", "pairs")
+class EdgesConfig(PairLoaderConfig):
+    """Pairs that an edge joins, drawn at random (LINE, arXiv:1503.03578)."""
+
+    families: ClassVar[tuple[str, ...]] = ("table", "layout")
+    tasks: ClassVar[tuple[str, ...]] = ("node", "link", "graph", "layout")
+
+    name: str = "edges"
+
+
+@LOADERS.options("edge_passes", "pairs")
+class EdgePassesConfig(PairLoaderConfig):
+    """Pairs that an edge joins, in passes over all edges in a random order, each taken as often as its weight says.
+
+    Faster than `edges`, the more so the larger the graph; takes 16 bytes an edge or less.
+    """
+
+    families: ClassVar[tuple[str, ...]] = ("table", "layout")
+    tasks: ClassVar[tuple[str, ...]] = ("node", "link", "graph", "layout")
+
+    name: str = "edge_passes"
+
+
+@LOADERS.options("walks", "pairs")
+class WalksConfig(PairLoaderConfig):
+    """Pairs that are near each other on random walks (DeepWalk, arXiv:1403.6652; node2vec, arXiv:1607.00653)."""
+
+    families: ClassVar[tuple[str, ...]] = ("table", "multiplex")
+
+    name: str = "walks"
+    length: int = Field(default=40, ge=2, le=100_000)
+    """Nodes of a walk."""
+    window: int = Field(default=5, ge=1, le=100_000)
+    """Nodes so many steps apart are pairs at most (GraphVite's augmentation distance)."""
+    shrink: bool = False
+    """Each node draws a window of its own from 1 to `window`, as in word2vec; else all pairs within it are taken."""
+    start: Literal["nodes", "degree"] = "nodes"
+    """Walks begin at all nodes alike, as in DeepWalk; or by degree, as in GraphVite, so that nodes are met by degree
+    from the first step on."""
+    forward: bool = False
+    """Only what comes after a node on a walk is near it; else what came before it is too."""
+    p: float = Field(default=1.0, gt=0, le=1e6)
+    """node2vec: the larger, the less a walk goes back to where it has just been."""
+    q: float = Field(default=1.0, gt=0, le=1e6)
+    """node2vec: the larger, the nearer a walk stays to where it was before."""
+
+
+class TripleLoaderConfig(ComponentConfig):
+    """What every loader of triples says of itself."""
+
+    families: ClassVar[tuple[str, ...]] = ("knowledge",)
+    tasks: ClassVar[tuple[str, ...]] = ("triple",)
+    against_all: ClassVar[bool] = False
+    """Whether a query is compared with all entities, and not with drawn ones."""
+
+
+@LOADERS.options("triples", "triples")
+class TriplesConfig(TripleLoaderConfig):
+    """Triples in a new order each epoch, against entities that are drawn and shared by some of them."""
+
+    name: str = "triples"
+    batch_size: int = Field(default=512, ge=1, le=1 << 20)
+    """Triples whose gradients are added up before their rows move."""
+    negatives: int = Field(default=256, ge=1, le=1 << 20)
+    """Entities that are drawn for each end that is asked for."""
+    share: int | None = Field(default=None, ge=1, le=1 << 20)
+    """Triples that share what is drawn: the more, the faster; null: all of a batch."""
+    power: float = Field(default=0.0, ge=0, le=4)
+    """Entities are drawn in proportion to the number of their triples to this power; 0: all alike."""
+    known_end: bool = False
+    """Compare each query with the end that it knows, too. Few entities are related to themselves, yet that end is what
+    most scorers find nearest, and it is hardly ever drawn among many."""
+
+
+@LOADERS.options("one_vs_all", "triples")
+class OneVsAllConfig(TripleLoaderConfig):
+    """Triples in a new order each epoch, each end against all entities (1vsAll, arXiv:1705.10744)."""
+
+    against_all: ClassVar[bool] = True
+
+    batch_size: int = Field(default=512, ge=1, le=1 << 20)
+    """Triples whose gradients are added up before the rows move."""
+    label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+    """Share of the truth that is dealt out over all entities."""
+
+
+@LOADERS.options("k_vs_all", "triples")
+class KVsAllConfig(OneVsAllConfig):
+    """Queries in a new order each epoch, all their true entities at once against all others (KvsAll, arXiv:1707.01476).
+
+    A query is a head and a relation, or a relation and a tail.
+    """
+
+    batch_size: int = Field(default=512, ge=1, le=1 << 20)
+    """Queries whose gradients are added up before the rows move."""

@@ -1,4 +1,4 @@
-"""The whole graph in every step: for graphs that fit into memory with all their layers."""
+"""Loaders of whole graphs: one that fits into memory with all its layers, many small ones; and the choice by task."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import torch
 
 from configs.registry import LOADERS
 from models.block import Batch
+from tasks.arrays import Array
+from tasks.sampling.graphs import GraphBatches
 from tasks.sampling.rows.features import whole_graph
 from tasks.sampling.rows.labels import hide_labels, targets
-from tasks.train.loaders.base import Array, LabelLoader, Loader, TrainingData
-from tasks.train.loaders.configs import FullConfig, FullEdgeConfig
-from tasks.train.loaders.links.edge import PairSource
+from tasks.train.loaders.base import LabelLoader, Loader, TrainingData
+from tasks.train.loaders.configs import AutoConfig, FullConfig, FullEdgeConfig, GraphConfig
+from tasks.train.loaders.edge import PairSource
 
 
 @LOADERS.register("full")
@@ -69,3 +71,28 @@ class FullEdgeLoader(Loader):
             pairs=torch.from_numpy(pairs),
             num_edges=self.block.num_edges,
         )
+
+
+@LOADERS.register("graph")
+class GraphLoader(LabelLoader):
+    """Seeds are the graphs of the training split."""
+
+    def __init__(self, config: GraphConfig, data: TrainingData) -> None:
+        store = data.store
+        super().__init__(store.manifest, store["train_idx"], store["graph_label"])
+        self.batch_size = config.batch_size
+        self._graphs = GraphBatches(store, data.features, self.seeds)
+
+    def batch(self, positions: Array, key: int) -> Batch:
+        """Assemble the graphs at `positions`; nothing is drawn."""
+        return self._graphs.batch(positions)
+
+
+@LOADERS.register("auto")
+class AutoLoader:
+    """Makes the loader that its options resolve to."""
+
+    def __new__(cls, config: AutoConfig, data: TrainingData) -> Loader:  # type: ignore[misc]
+        """Return another loader."""
+        made: Loader = LOADERS.create(config.resolve(data.store.manifest), data)
+        return made

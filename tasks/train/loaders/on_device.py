@@ -14,11 +14,12 @@ from torch import Tensor
 
 from configs.errors import RecipeError
 from models.block import Block, Inputs
+from tasks.arrays import Array
 from tasks.processes.memory import available_bytes
 from tasks.sampling.device.neighbors import DeviceSampler
 from tasks.sampling.neighborhoods.neighbors import NeighborSampler
 from tasks.sampling.parts.neighborhoods import PartNeighborhoods
-from tasks.train.loaders.base import Array, Loader
+from tasks.train.loaders.base import Loader
 from tasks.train.loaders.neighbor import Neighborhoods, NeighborLoader
 
 _SHARE = 0.6

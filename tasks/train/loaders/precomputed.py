@@ -14,13 +14,13 @@ from configs.registry import LOADERS
 from models.block import Batch
 from models.kernels.sparse.adjacency import Adjacency
 from models.kernels.sparse.spmm import weighted_sum
+from tasks.arrays import Array
 from tasks.inference.layerwise import bounded_slices, scratch_array
 from tasks.sampling.rows.features import FeatureSource
 from tasks.sampling.rows.labels import targets
-from tasks.storage.graph_store import Array, GraphStore
-from tasks.train.loaders.base import LabelLoader, TrainingData
+from tasks.storage.graph_store import GraphStore
+from tasks.train.loaders.base import LabelLoader, TrainingData, shared_table
 from tasks.train.loaders.configs import PrecomputedConfig
-from tasks.train.loaders.shared_table import shared_table
 
 _CHUNK_EDGES = 1 << 21
 _CHUNK_ROWS = 1 << 17

@@ -17,8 +17,7 @@ from tasks.storage.graph_facts import graph_facts, relations_of
 from tasks.storage.graph_store import GraphStore
 from tasks.train.embeddings.host_tables import set_around_table
 from tasks.train.job import BEST, Job
-from tasks.train.multiplex.relations import RelationWalks, relation_graphs
-from tasks.train.multiplex.vectors import RelationVectors
+from tasks.train.multiplex.vectors import RelationVectors, RelationWalks, relation_graphs
 from tasks.train.run import Engine, RoundTotals
 from tasks.train.state import checkpoint
 from tasks.train.state.validation import Validation
@@ -33,6 +32,7 @@ class RelationEngine(Engine):
 
     unit = "pairs"
     eval_every = checkpoint_every = 1
+    best_is_file = True
 
     def __init__(self, job: Job[MultiplexTrainConfig], ranks: Ranks) -> None:
         """Open the graph, draw the rows, and take over the last checkpoint. Raises DataError."""

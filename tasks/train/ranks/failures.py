@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import traceback
+
 import torch
 
 from configs.errors import GraphmillError, StageError
-from configs.reading.own_files import line_in_user_code
+from configs.registry import line_of_component
 from tasks.processes.memory import out_of_memory
+from tasks.storage.artifacts import is_full_disk
 
 _BETWEEN_RANKS = ("gloo", "nccl", "connection", "socket", "store")
 
@@ -26,12 +29,18 @@ def final_error(error: Exception, rank: int) -> GraphmillError | None:
             "model.hidden_dim or train.num_ranks, or another loader (neighbor, cluster); running again goes on from "
             "the last checkpoint"
         )
+    if is_full_disk(error):
+        return StageError(
+            f"the disk that rank {rank} writes to is full: {error}. Free some space, then run again: it goes on from "
+            "the last checkpoint"
+        )
     if isinstance(error, OSError | torch.AcceleratorError | torch.distributed.DistError):
         return None
     if any(word in str(error).lower() for word in _BETWEEN_RANKS):
         return None
-    last = line_in_user_code(error)
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    place = line_of_component(error) or f"{last.filename}, line {last.lineno}"
     return StageError(
-        f"rank {rank} ended with {type(error).__name__}: {error} ({last.filename}, line {last.lineno}). It would do so "
+        f"rank {rank} ended with {type(error).__name__}: {error} ({place}). It would do so "
         "again, so no other attempt was made; the traceback stands in the run's log"
     )

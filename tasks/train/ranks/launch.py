@@ -7,17 +7,19 @@ children ask the kernel to be killed when it goes (tasks/processes/children.py),
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from configs.errors import StageError
+from configs.errors import CheckpointError, StageError
 from configs.training import TrainBase
 from configs.trust import for_children
 from tasks.processes.children import (
@@ -32,7 +34,19 @@ from tasks.processes.children import (
 )
 from tasks.stage import StageContext
 from tasks.supervise import Launcher, read_error
-from tasks.train.job import DIGEST_LENGTH, ERROR, LAST, LOGS, METRICS, PROGRESS, RESULT, AnyJob
+from tasks.train.job import (
+    BEST,
+    DIGEST_LENGTH,
+    ERROR,
+    LAST,
+    LOGS,
+    METRICS,
+    PROGRESS,
+    RESULT,
+    AnyJob,
+    check_archive,
+    set_aside,
+)
 from tasks.train.ranks.agreement import STAGE
 from tasks.train.ranks.interface import LOOPBACK, own_interface
 from tasks.train.ranks.meeting import MEETING, Meeting
@@ -57,18 +71,22 @@ _NETWORK_FILE_SECONDS = 60.0
 def run_training(job: AnyJob, context: StageContext) -> dict[str, Any]:
     """Run to the end; return what the worker wrote into result.json, and `restarts`.
 
+    A last checkpoint that is damaged is set aside, and the training begins anew.
+
     Raises:
         UserError, IntegrityError: what a rank raised, on whichever machine.
+        OSError: a disk is full.
         StageError: ranks died more often than train.max_restarts (the message ends with what they said last), or the
             machines did not come together again.
     """
-    path = job.save()
-    if (job.work / RESULT).exists():
+    path, last = job.save(), job.work / LAST
+    if (job.work / RESULT).exists() and _is_whole(job.work / BEST):
         # All is written, and was not made an artifact yet when the run was killed. Other machines, with homes of their
         # own, may have theirs.
         context.message("was finished when the run was killed")
         return _result(job, 0)
-    if (job.work / LAST).exists():
+    goes_on = last.exists()
+    if goes_on:
         context.message("goes on from the last checkpoint of a training that was interrupted")
     watcher = Watcher(job, context)
     for restarts in range(job.train.max_restarts + 1):
@@ -79,8 +97,15 @@ def run_training(job: AnyJob, context: StageContext) -> dict[str, Any]:
         if _has_result(job, code):
             return _result(job, restarts)
         error = read_error(job.work / ERROR)
+        if isinstance(error, CheckpointError):
+            if not goes_on or job.train.num_machines > 1:
+                raise CheckpointError(f"{error}; remove {last} to train anew")
+            context.warn(f"{error}; {LAST} was set aside as {set_aside(last).name}, and the training begins anew")
+            return run_training(job, context)
         if error is not None:
             raise _with_cause(error, watcher) if isinstance(error, StageError) else error
+        if code == errno.ENOSPC:
+            raise OSError(code, os.strerror(code))  # `disk_errors` says where
         if restarts < job.train.max_restarts:
             context.warn(f"a rank died ({describe_exit(code)}); starting again from the last checkpoint")
     said = _tails(job.work / LOGS)
@@ -88,6 +113,14 @@ def run_training(job: AnyJob, context: StageContext) -> dict[str, Any]:
         f"training died {job.train.max_restarts + 1} times, last with {describe_exit(code)}{killed_ranks(said)}; "
         f"running again continues from the last checkpoint. The ranks said last:\n{said}"
     )
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        check_archive(path)
+    except (OSError, ValueError, zipfile.BadZipFile):
+        return False
+    return True
 
 
 def _result(job: AnyJob, restarts: int) -> dict[str, Any]:

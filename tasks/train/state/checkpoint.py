@@ -7,7 +7,6 @@ from the user's own file is rebuilt with the copy of that file that lies beside 
 from __future__ import annotations
 
 import dataclasses
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from configs.errors import GraphmillError, IntegrityError
+from configs.errors import CheckpointError, GraphmillError, IntegrityError
 from configs.load import stored_options
 from configs.registry import MODELS
 from models.base import GraphModel
@@ -25,10 +24,9 @@ from tasks.processes.memory import out_of_memory
 from tasks.storage.artifacts import atomic_file
 from tasks.storage.stored import of_kind
 from tasks.train.embeddings.host_tables import TABLE, HostEmbedding, set_around_table
-from tasks.train.job import OWN_MODEL
+from tasks.train.job import OWN_MODEL, check_archive
 
 FORMAT = 1
-_WAY_OUT = "; remove it to train anew"
 _MOST = 1 << 40  # nodes, classes, columns
 
 
@@ -41,30 +39,27 @@ def save_atomic(state: dict[str, Any], path: Path) -> None:
 def load(path: Path, digest: str | None = None, *, mapped: bool = False) -> dict[str, Any]:
     """Read a checkpoint onto the CPU; never unpickles code. `mapped`: tensors are read from the disk as they are used.
 
-    Raises IntegrityError: it cannot be read, is not as it was written, or belongs to another configuration than
-    `digest`. Without a digest no training goes on from it, and tensors that are mapped are not checked: that would read
-    all of them.
+    Raises IntegrityError, with a digest CheckpointError: it cannot be read, is not as it was written, or belongs to
+    another configuration than `digest`. Without a digest no training goes on from it, and tensors that are mapped are
+    not checked: that would read all of them.
     """
-    way_out = "" if digest is None else _WAY_OUT
+    kind = IntegrityError if digest is None else CheckpointError
     try:
         if digest is not None or not mapped:
-            with zipfile.ZipFile(path) as file:  # torch never looks at the checksums of its parts
-                changed = file.testzip()
-            if changed is not None:
-                raise ValueError(f"its part {changed} was changed after it was written")
+            check_archive(path)  # torch never looks at the checksums of its parts
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except Exception as error:  # torch raises half a dozen kinds for a damaged file
-        raise IntegrityError(f"{path} is not a checkpoint of graphmill, or damaged: {error}{way_out}") from error
+        raise kind(f"{path} is not a checkpoint of graphmill, or damaged: {error}") from error
     if not isinstance(state, dict) or state.get("format") != FORMAT:
-        raise IntegrityError(f"{path} is not a checkpoint of this version of graphmill{way_out}")
+        raise kind(f"{path} is not a checkpoint of this version of graphmill")
     if digest is not None and state.get("config_digest") != digest:
-        raise IntegrityError(f"{path} was made with another configuration or graph{way_out}")
+        raise kind(f"{path} was made with another configuration or graph")
     return state
 
 
 @contextmanager
 def going_on_from(path: Path) -> Iterator[None]:
-    """Raise IntegrityError for what does not fit where a training takes over the contents of its last checkpoint.
+    """Raise CheckpointError for what does not fit where a training takes over the contents of its last checkpoint.
 
     No rank waits for another within: a connection that ends is no damage of a file.
     """
@@ -74,7 +69,7 @@ def going_on_from(path: Path) -> Iterator[None]:
         if isinstance(error, GraphmillError) or out_of_memory(error) is not None:
             raise
         why = " ".join(f"{type(error).__name__}: {error}".split())
-        raise IntegrityError(f"{path} is damaged: {why}{_WAY_OUT}") from error
+        raise CheckpointError(f"{path} is damaged: {why}") from error
 
 
 def best_state(model: GraphModel, digest: str, epoch: int, metric: float) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from configs.errors import DataError
-from tasks.storage.graph_store import MISSING_IN_EDGES, NODE_ARRAYS, Array, GraphStore, id_dtype, slices
+from tasks.arrays import Array
+from tasks.storage.graph_store import MISSING_IN_EDGES, NODE_ARRAYS, GraphStore, id_dtype, slices
 
 _EDGE_ARRAYS = ("edge_weight", "edge_time", "edge_type", "edge_feat", "edge_feat_cat")
 _OUTSIDE = -1

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from models.block import StepBatch
     from tasks.sampling.parts.ranges import Ranges
-    from tasks.sampling.rows.stored_rows import Rows
+    from tasks.sampling.rows.features import Rows
 
 
 @dataclass(frozen=True)

@@ -54,9 +54,8 @@ class Partitioned(PartStrategy):
 
     def open(self, store: GraphStore) -> GraphStore:
         """Open this machine's parts; all ranks together."""
-        from tasks.sampling.parts.exchange import Exchange
         from tasks.sampling.parts.graph import PartGraph
-        from tasks.sampling.parts.ranges import Ranges
+        from tasks.sampling.parts.ranges import Exchange, Ranges
 
         manifest, ranks = store.manifest, self.ranks
         assert isinstance(manifest, PartitionManifest)

@@ -21,16 +21,20 @@ import numpy as np
 import torch
 
 from configs.errors import RecipeError
-from configs.registry import MODELS, SCHEDULES, STRATEGIES
+from configs.registry import LOADERS, MODELS, SCHEDULES, STRATEGIES
 from configs.values.sizes import in_words
 from models.kernels.tables.row_layout import UpdateRule
 from models.kernels.tables.row_tables import RowTable
 from tasks.arrays import Array
 from tasks.processes.device import use_threads
 from tasks.processes.memory import available_bytes
+from tasks.sampling.degrees import degrees, warn_of_isolated
+from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.storage.file_names import file_name
 from tasks.storage.graph_store import GraphStore
 from tasks.train.job import Job
+from tasks.train.loaders.pairs import PairData, PairLoader
+from tasks.train.node_vectors.heads import finish_vectors
 from tasks.train.ranks.collectives import from_all, from_main, wait_for_all
 from tasks.train.run import Engine, RoundTotals
 from tasks.train.schedules.base import Schedule
@@ -38,12 +42,11 @@ from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
 from tasks.train.strategies.block_grid import BlockGrid
 from tasks.train.strategies.configs import LEAST_ROWS
-from tasks.train.tables.block_files import BlockFiles, Key
-from tasks.train.tables.grid import Grid, Saved, TableSpec, first_rows
-from tasks.train.tables.objective import Stepper
-from tasks.train.tables.place import RankDevice
+from tasks.train.tables.device import DeviceStepper, RankDevice, ResidentBlocks
+from tasks.train.tables.grid import BlockFiles, Grid, Key, Saved, TableSpec, first_rows
+from tasks.train.tables.objective import PAIRS, Negatives, PairLearning, SampleStepper, Stepper
 from tasks.train.tables.pools import PoolDraws
-from tasks.train.tables.settings import Settings, TableSizes, choose_blocks, choose_room, table_memory
+from tasks.train.tables.settings import Settings, TableSizes, choose_blocks, choose_room, make_settings, table_memory
 
 _BLOCKS, _SCRATCH = "blocks", "scratch"
 
@@ -252,3 +255,46 @@ class BlockEngine(Engine):
     def num_parameters(self) -> int:
         """Those of the tables."""
         return self.grid.tables.numbers
+
+
+class PairEngine(BlockEngine):
+    """Learns from pairs; at the end every node has a vector."""
+
+    loader: PairLoader
+    fate_of_isolated = "their vectors stay as they are drawn at first"
+
+    def make_loader(self) -> PairLoader:
+        """Return what makes pairs. Raises DataError: the graph has nothing to draw."""
+        data = PairData(self.store, derive_key(self.job.seed, PAIRS))
+        loader: PairLoader = LOADERS.create(self.config.loader, data)
+        return loader
+
+    def usual_settings(self, num_blocks: int, *, beyond_memory: bool) -> Settings:
+        """Return as many samples as the recipe says, or the graph's size."""
+        return make_settings(
+            self.config, self.store.manifest, self.loader.expected, num_blocks, beyond_memory=beyond_memory
+        )
+
+    def make_stepper(self) -> Stepper:
+        """Return what takes the steps: the CPU's threads, or a device."""
+        negatives = Negatives(degrees(self.store), self.settings.num_blocks, self.options.negative_power)
+        objective = PairLearning(self.model, self.options, self.loader, negatives, self.job.seed)
+        if self.ranks.is_main:
+            samples = self.settings.total_chunks * self.loader.expected
+            print(f"samples: {samples:,.0f} in {self.settings.num_pools} pools")
+            warn_of_isolated(self.store, self.fate_of_isolated)
+        if self.step_device is None:
+            return SampleStepper(objective, self.grid)
+        return DeviceStepper(objective, ResidentBlocks(self.grid, self.step_device))
+
+    def vectors(self) -> Array:
+        """Return the vectors at the end, float32 (N, dim); in a file where the tables have no room in memory."""
+        self.journal.write_progress("making vectors of the rows", force=True)
+        num_nodes, dim = self.store.manifest.num_nodes, self.options.dim
+        vectors = self.allocate("vectors", num_nodes * dim, np.float32).reshape(num_nodes, dim)
+        self.grid.vectors(self.model, self.options, vectors)
+        return vectors
+
+    def finish(self) -> None:
+        """Make the vectors, fit a head and write both."""
+        finish_vectors(self.job, self.store, self.vectors(), self.journal)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tasks.train.run import Engine
     from tasks.train.strategies.base import Ranks
     from tasks.train.strategies.block_grid import BlockGrid
-    from tasks.train.tables.place import RankDevice
+    from tasks.train.tables.device import RankDevice
 
 
 def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest) -> None:
@@ -40,8 +40,8 @@ def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest)
 
 def train(job: Job[TableTrainConfig], ranks: Ranks) -> None:
     """Train to the end, from the last checkpoint if there is one. Raises RecipeError."""
-    from tasks.train.tables.pair_engine import PairEngine
-    from tasks.train.tables.place import why_no_gpu
+    from tasks.train.tables.block_engine import PairEngine
+    from tasks.train.tables.device import why_no_gpu
 
     train_blocks(PairEngine, job, ranks, why_no_gpu(MODELS.get(job.model.name)))
 
@@ -55,7 +55,7 @@ def train_blocks(
     ranks through the CPUs' memory.
     """
     from tasks.train import run
-    from tasks.train.tables.place import choose_place
+    from tasks.train.tables.device import choose_place
 
     place = choose_place(job.train, ranks.local_rank, why_no_gpu)
     run.train(lambda: make(job, ranks, place), ranks)

@@ -19,12 +19,13 @@ from torch import Tensor
 from configs.errors import IntegrityError
 from models.base import GraphModel
 from models.facts import GraphFacts
+from tasks.arrays import Array
 from tasks.storage.dataset_store import DatasetStore
-from tasks.storage.graph_store import Array, GraphStore
+from tasks.storage.graph_store import GraphStore
 from tasks.storage.ids import IdMap, relation_names
 from tasks.storage.manifests import EDGE_CATEGORIES
+from tasks.train.embeddings.build import ShardedEmbedding
 from tasks.train.embeddings.host_tables import sparse_embedding
-from tasks.train.embeddings.sharded import ShardedEmbedding
 from tasks.train.job import WarmStart
 from tasks.train.ranks.collectives import from_main
 from tasks.train.state import checkpoint

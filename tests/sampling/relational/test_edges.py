@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
 from configs.errors import DataError
-from tasks.sampling.relational.cuts import Clock
-from tasks.sampling.relational.edges import Relation
-from tasks.storage.graph_store import ALWAYS
+from configs.load import load_recipe
+from tasks.apply.graph_file import _own_features
+from tasks.calls import load_stage
+from tasks.preprocess import features
+from tasks.preprocess.feature_matrices import FeatureMatrices
+from tasks.sampling.relational import links as module
+from tasks.sampling.relational.batches import TypedNeighborhoods
+from tasks.sampling.relational.edges import Clock, Relation
+from tasks.sampling.relational.links import RankedLinks
+from tasks.sampling.relational.type_features import TypeFeatures
+from tasks.stage import Parent, run_stage
+from tasks.storage.graph_store import ALWAYS, GraphStore
+from tasks.storage.home import Home
+from tasks.storage.manifests import array_of_type
+from tests.ranked_shop import EDGE_TYPES, MOMENTS, ranked_shop, store_of
 from tests.sampling.relational.typed_graphs import TypedGraph, random_graph
 
 
@@ -112,3 +129,114 @@ def test_a_relation_between_more_than_two_types_is_named() -> None:
     )
     with pytest.raises(DataError, match=r"relation self_loop leads to node 0, which is of type a; .* take remove"):
         loops.edges()
+
+
+def together_store(folder: Path) -> GraphStore:
+    """The small shop, in which products go with products of one customer: tasks' entities are not read."""
+    store = store_of(ranked_shop(folder))
+    ranking = store.manifest.ranking
+    manifest = store.manifest.model_copy(update={"ranking": ranking.model_copy(update={"together": True})})
+    return GraphStore(store.folder, manifest)
+
+
+@pytest.mark.parametrize("newest", [256, 3])
+def test_pasts_are_those_of_loops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, newest: int) -> None:
+    monkeypatch.setattr(module, "_NEWEST", newest)
+    store = together_store(tmp_path)
+    links = RankedLinks(store)
+    assert store.manifest.edge_types[0] == EDGE_TYPES[0]
+    places = np.flatnonzero(store["edge_type"] == 0)
+    product = np.searchsorted(store["csc_indptr"], places, side="right") - 1
+    customer, time = np.asarray(store["csc_indices"])[places], np.asarray(store["edge_time"])[places]
+    entities = links.candidates[links.candidate_time == ALWAYS][[5, 0, 12, 7]]
+    mine = np.isin(product, entities)
+    assert len(np.unique(time[mine])) == mine.sum(), "which is newest is not left to chance"
+    moments = np.array([MOMENTS[2], MOMENTS[0] - 10**9, MOMENTS[4], MOMENTS[5]])
+    indptr, column, counts, last = links.past(entities, moments)
+    for row, (entity, at) in enumerate(zip(entities.tolist(), moments.tolist(), strict=True)):
+        mine = np.flatnonzero((product == entity) & (time < at))
+        mine = mine[np.argsort(time[mine])][-newest:]
+        wanted: Counter[int] = Counter()
+        latest: dict[int, int] = {}
+        for one in mine.tolist():
+            for other in np.flatnonzero((customer == customer[one]) & (time < at)).tolist():
+                if product[other] != entity:
+                    wanted[product[other]] += 1
+                    both = max(time[one], time[other])
+                    latest[product[other]] = max(latest.get(product[other], both), both)
+        some = slice(indptr[row], indptr[row + 1])
+        found = links.candidates[column[some]].tolist()
+        assert found == sorted(wanted)
+        assert counts[some].tolist() == [wanted[one] for one in found]
+        assert last[some].tolist() == [latest[one] for one in found]
+    assert indptr[1] == indptr[2]
+    assert indptr[-1] > 20
+
+
+def test_what_is_asked_about_is_no_candidate_for_itself(tmp_path: Path) -> None:
+    links = RankedLinks(together_store(tmp_path))
+    links._entity = links.candidates[np.arange(len(links._entity)) % 31]
+    own = links.own_columns(links._tasks)
+    assert own.tolist() == (np.arange(len(own)) % 31).tolist()
+
+
+SIZES = ["dataset.num_customers=200", "dataset.num_products=40", "dataset.reviews_a_quarter=150"]
+PARTS = ["partition.name=metis", "partition.num_parts=3"]
+
+
+def shop(home: Home, *overrides: str) -> GraphStore:
+    recipe, made = load_recipe("shop", [*SIZES, *overrides]), dict[str, Parent]()
+    for name in ("ingest", "preprocess", "components", "partition"):
+        made[name] = run_stage(load_stage(name), recipe, dict(made), home).parent
+    return GraphStore.open(made["partition"].folder)
+
+
+def batch(store: GraphStore) -> Any:
+    return TypedNeighborhoods(store, [4, 4, 4], newest=True).batch(
+        np.asarray(store["train_idx"][::7]), 3, torch.empty(0)
+    )
+
+
+@pytest.fixture
+def one_matrix(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    def shared(*args: Any, by_type: bool) -> FeatureMatrices:
+        return FeatureMatrices(*args, by_type=False)
+
+    monkeypatch.setattr(features, "FeatureMatrices", shared)
+    return monkeypatch
+
+
+def test_batches_are_those_of_a_shared_matrix(tmp_path: Path, one_matrix: pytest.MonkeyPatch) -> None:
+    shared = shop(Home.open(tmp_path / "shared"))
+    one_matrix.undo()
+    own = shop(Home.open(tmp_path / "own"))
+    assert ("feat" in shared, "feat" in own) == (True, False)
+    for one, two in zip(batch(shared).inputs.types, batch(own).inputs.types, strict=True):
+        for field in fields(one):
+            torch.testing.assert_close(
+                getattr(one, field.name), getattr(two, field.name), rtol=0, atol=0, equal_nan=True
+            )
+    cells = [sum(np.prod(s.manifest.arrays[n].shape) for n in s.manifest.arrays if "feat" in n) for s in (shared, own)]
+    assert cells[1] < 0.5 * cells[0]
+
+
+def test_rows_follow_nodes_that_are_numbered_anew(tmp_path: Path) -> None:
+    home = Home.open(tmp_path)
+    plain, parts = shop(home), shop(home, *PARTS)
+    assert not np.array_equal(plain["node_ids"], parts["node_ids"])
+    for kind, name in enumerate(plain.manifest.node_types):
+        for what in ("feat", "feat_cat"):
+            table = plain.get(array_of_type(what, name))
+            columns = plain.manifest.type_columns[name]
+            wanted = columns.numeric if what == "feat" else columns.categorical
+            if table is None:
+                continue
+            nodes = np.flatnonzero(np.asarray(parts["node_type"]) == kind)[::3]
+            rows = parts["node_ids"][nodes] - plain.manifest.type_offsets[kind]
+            for some in (wanted, wanted[::-1][:1]):
+                found = TypeFeatures(parts, what).gather(kind, nodes, some, np.float32)  # type: ignore[arg-type]
+                expected = table[rows][:, [wanted.index(column) for column in some]]
+                np.testing.assert_array_equal(found.numpy(), expected.astype(np.float32))
+            exported = _own_features(parts, name, nodes)[what]
+            np.testing.assert_array_equal(exported.numpy(), table[rows])
+    assert TypeFeatures(plain, "feat").gather(0, np.arange(3), (), np.float32) is None

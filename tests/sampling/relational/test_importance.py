@@ -12,8 +12,8 @@ import pytest
 from configs.errors import RecipeError
 from models.relational.configs import ImportanceWalksConfig
 from tasks.sampling.neighborhoods.neighbors import derive_key
-from tasks.sampling.relational.visits.importance import ImportanceSampler
-from tasks.sampling.relational.visits.walk_paths import paths_back
+from tasks.sampling.relational.importance import ImportanceSampler
+from tasks.sampling.relational.walks import paths_back
 from tests.sampling.relational.typed_graphs import TypedGraph, random_graph
 
 MASK = (1 << 64) - 1

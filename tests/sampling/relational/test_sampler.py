@@ -12,17 +12,11 @@ import pytest
 import scipy  # scipy.stats takes a second, where it is used
 
 from configs.errors import DataError, RecipeError
-from tasks.sampling.relational import rows
+from tasks.sampling.relational import numbering
 from tasks.sampling.relational.edges import Relation
 from tasks.sampling.relational.sampler import RelationalSampler, TypedSample
 from tasks.storage.graph_store import ALWAYS
-from tests.sampling.relational.typed_graphs import (
-    TypedGraph,
-    check_sample,
-    random_graph,
-    reference_draw,
-    taken_edges,
-)
+from tests.sampling.relational.typed_graphs import TypedGraph, check_sample, random_graph, reference_draw, taken_edges
 
 
 def seeds_of(graph: TypedGraph, seed: int, count: int = 19) -> tuple[np.ndarray, np.ndarray]:
@@ -233,13 +227,13 @@ def test_tables_start_over(monkeypatch: pytest.MonkeyPatch) -> None:
     edges = graph.edges()
     nodes, cuts = seeds_of(graph, 6)
     fresh = [RelationalSampler(edges, (3, 2)).sample(nodes, given, 1) for given in (cuts, np.full(19, 8))]
-    monkeypatch.setattr(rows, "_LAST_BASE", 3000)
-    monkeypatch.setattr(rows, "_FIRST_ROOM", 16)
+    monkeypatch.setattr(numbering, "_LAST_BASE", 3000)
+    monkeypatch.setattr(numbering, "_FIRST_ROOM", 16)
     sampler = RelationalSampler(edges, (3, 2))
     for _ in range(30):
         for given, wanted in zip((cuts, np.full(19, 8)), fresh, strict=True):
             assert equal(sampler.sample(nodes, given, 1), wanted)
-    monkeypatch.setattr(rows, "_LAST_BASE", 60)
+    monkeypatch.setattr(numbering, "_LAST_BASE", 60)
     with pytest.raises(DataError, match=r"a batch reaches \d+ edges; lower train.loader.batch_size"):
         sampler.sample(nodes, cuts, 1)
 

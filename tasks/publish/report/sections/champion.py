@@ -5,6 +5,7 @@ from __future__ import annotations
 from tasks.publish import profile
 from tasks.publish.gate.rules import controls_named
 from tasks.publish.report.parts import ReportedRun, Section
+from tasks.storage.controls import CONTROLS
 
 ORDER = 10
 
@@ -24,7 +25,8 @@ def section(run: ReportedRun) -> Section | None:
             (f"{other}, {gate.metric}", f"{gate.champion:.4f}"),
             ("rows of both", f"{gate.rows:,} of the validation split of {gate.data}"),
         ]
-    rows += [(f"control {name}", f"{value:.4f}") for name, value in gate.controls.items()]
+    controls = gate.controls.items()  # one may be the model itself, where a control was published in its place
+    rows += [(f"control {CONTROLS[name].row if name in CONTROLS else name}", f"{bar:.4f}") for name, bar in controls]
     if gate.against is not None:
         unknown = [("its data", f"what data {other} was trained on is not known")]
         rows += profile.facts(gate.drift) if gate.drift else unknown

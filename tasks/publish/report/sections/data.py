@@ -85,10 +85,7 @@ def _type_tables(data: DatasetManifest) -> list[ReportTable]:
 
 
 def _edges_text(data: DatasetManifest, *, taken: bool) -> str:
-    """Say how many edges the data set has; its table of a link task's edges holds those of its own training split.
-
-    Pairs that files of their own hold out may stand in that table too, so they are not added to it.
-    """
+    """Say how many edges the data set has, pairs that its own split holds out among them."""
     held = sum(data.splits.get(split, 0) for split in SPLITS if split != "train") if data.split_rows.are_links else 0
     options = data.config.get("dataset", {})
     if held and options.get("name") == "tables" and options["split"]["by"] == "files":
@@ -114,7 +111,6 @@ def _held_out_facts(report: Mapping[str, Any]) -> Facts:
 
 
 def _structure_facts(report: Mapping[str, Any]) -> Facts:
-    """Say what degrees and components are like."""
     facts, degrees, components = [], report.get("degrees", {}), report.get("components", {})
     if "mean" in degrees:
         isolated = f"isolated nodes {degrees['isolated']:,}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tasks.publish import snapshots
-from tasks.publish.plots import snapshot_plots
+from tasks.publish.plots import run_plots
 from tasks.publish.report.parts import ReportedRun, Section
 
 ORDER = 20
@@ -17,6 +17,6 @@ def section(run: ReportedRun) -> Section | None:
     before = summary["previous"]
     title = f"As of {summary['snapshot']['as_of']}" + (f", against {before['as_of']}" if before else "")
     made = Section(title, snapshots.facts(summary))
-    for caption, canvas in snapshot_plots.pictures(summary):
+    for caption, canvas in run_plots.snapshot_pictures(summary):
         made.draw(canvas, caption)
     return made

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tasks.publish.plots import triple_plots
+from tasks.publish.plots import eval_plots
 from tasks.publish.report.parts import ReportedRun, ReportTable, Section
 
 ORDER = 62
@@ -35,7 +35,7 @@ def section(run: ReportedRun) -> Section | None:
     if "metrics" in unseen:
         texts = ", ".join(f"{name} {unseen['metrics'][name]:.4f}" for name in ("mrr", "hits@1", "hits@3", "hits@10"))
         made.facts.append(("without them", texts))
-    for caption, canvas in triple_plots.all_of(ranked, split):
+    for caption, canvas in eval_plots.of_triples(ranked, split):
         made.draw(canvas, caption)
     if len(ranked["categories"]) > 1:
         made.tables.append(_ranks_table(f"Kinds of relations ({split})", ("category",), ranked["categories"]))

@@ -1,1 +1,0 @@
-"""Pairs of nodes that are drawn beside edges."""

@@ -1,1 +1,0 @@
-"""What walks from a row visit: neighbours by importance."""

@@ -1,1 +1,0 @@
-"""The loader of edges, and its negatives."""

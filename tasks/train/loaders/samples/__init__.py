@@ -1,1 +1,0 @@
-"""Loaders of positive samples: pairs of nodes and triples."""

@@ -1,1 +1,0 @@
-"""Loaders whose batches are subgraphs."""

@@ -1,1 +1,0 @@
-"""Loaders of typed graphs with times."""
