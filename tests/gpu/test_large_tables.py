@@ -47,8 +47,8 @@ def attend_v2(adj: Adjacency, x: Tensor) -> Tensor:
 
 OPERATORS: dict[str, Callable[[Adjacency, Tensor], Tensor]] = {
     "sum": spmm,
-    "mean": lambda adj, x: spmm(adj, x, "mean"),
-    "max": lambda adj, x: spmm(adj, x, "max"),
+    "mean": lambda adj, x: spmm(adj, x, reduce="mean"),
+    "max": lambda adj, x: spmm(adj, x, reduce="max"),
     "messages": message_sum,
     "softmax": lambda adj, x: softmax_aggregate(adj, x, torch.ones((), device=x.device)),
     "gat": attend,
