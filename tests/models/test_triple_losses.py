@@ -21,7 +21,6 @@ DRAWN: list[dict[str, Any]] = [
     {"name": "margin", "margin": 0.8},
 ]
 
-
 FOR_EACH = 7.5
 
 
@@ -49,11 +48,10 @@ def test_against_drawn_entities(options: dict[str, Any]) -> None:
     torch.manual_seed(0)
     true = torch.randn(7, dtype=torch.float64, requires_grad=True)
     drawn = torch.randn(7, 5, dtype=torch.float64, requires_grad=True)
-    wanted = plain(options, true, drawn)
-    gradients = torch.autograd.grad(wanted, [true, drawn])
-    found = loss_of(options).of_drawn(true.detach().clone(), drawn.detach().clone())
-    for one, other in zip(found, (wanted, *gradients), strict=True):
-        torch.testing.assert_close(one, other)
+    expected = plain(options, true, drawn)
+    gradients = torch.autograd.grad(expected, [true, drawn])
+    made = loss_of(options).of_drawn(true.detach().clone(), drawn.detach().clone())
+    torch.testing.assert_close(tuple(made), (expected, *gradients))
 
 
 @pytest.mark.parametrize("options", [options for options in DRAWN if options["name"] != "margin"], ids=str)
@@ -62,9 +60,7 @@ def test_an_entity_that_does_not_count_changes_nothing(options: dict[str, Any]) 
     true, drawn = torch.randn(3), torch.randn(3, 4)
     alone = loss_of(options).of_drawn(true.clone(), drawn.clone())
     beside = loss_of(options).of_drawn(true.clone(), torch.cat([drawn, torch.full((3, 1), -torch.inf)], 1))
-    torch.testing.assert_close(alone[0], beside[0])
-    torch.testing.assert_close(alone[1], beside[1])
-    torch.testing.assert_close(alone[2], beside[2][:, :4])
+    torch.testing.assert_close(tuple(alone), (*beside[:2], beside[2][:, :4]))
     assert not beside[2][:, 4].any()
 
 
@@ -81,9 +77,7 @@ def test_all_drawn_are_the_true_one(name: str) -> None:
 def test_against_all_entities(name: str, smoothing: float) -> None:
     torch.manual_seed(2)
     scores = torch.randn(4, 9, dtype=torch.float64, requires_grad=True)
-    members = [[0, 3], [5], [8, 1, 2], [4]]
-    rows = torch.tensor([row for row, columns in enumerate(members) for _ in columns])
-    columns = torch.tensor([column for columns in members for column in columns])
+    rows, columns = torch.tensor([0, 0, 1, 2, 2, 2, 3]), torch.tensor([0, 3, 5, 8, 1, 2, 4])
     truth = torch.zeros(4, 9, dtype=torch.float64)
     truth[rows, columns] = 1
     if name == "softmax":
