@@ -61,11 +61,7 @@ def rank_queries(
 
 
 def rank_candidates(
-    queries: Queries,
-    truth: Counts,
-    candidates: Array,
-    gather: Callable[[Counts], Tensor | Array],
-    memory: int = MEMORY,
+    queries: Queries, truth: Counts, candidates: Array, gather: Callable[[Counts], Tensor | Array], memory: int = MEMORY
 ) -> TripleRanks:
     """Rank the true entity of each query among candidates of its own, as OGB does.
 

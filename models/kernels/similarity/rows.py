@@ -138,11 +138,7 @@ def pair_similarities(kind: SimilarityKind, queries: Tensor, others: Tensor, sca
 
 
 def pair_similarity_gradients(
-    kind: SimilarityKind,
-    queries: Tensor,
-    others: Tensor,
-    slopes: Tensor,
-    scale: Tensor | None = None,
+    kind: SimilarityKind, queries: Tensor, others: Tensor, slopes: Tensor, scale: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return the gradients of queries, others (n, w) and the scale; slopes (n,) as `similarity_gradients`.
 
