@@ -11,11 +11,31 @@ from torch.nn import functional as F  # noqa: N812
 from models.kernels.dense.batch_norm import Running, batch_norm
 from models.kernels.dense.dropout import relu_dropout
 from models.kernels.dense.linear import Linear
-from models.layers.dropout import Dropout
 
 if TYPE_CHECKING:
     from models.block import Block
     from models.configs import ModelConfig
+from models.kernels.dense.dropout import dropout
+
+
+def draw_key() -> int:
+    """Return a key for kernels that derive their own random bits; drawn from torch's CPU generator.
+
+    A step seeds that generator, and recomputed layers get its state back: so they draw the same keys.
+    """
+    return int(torch.randint(2**31 - 1, ()))
+
+
+class Dropout(nn.Module):
+    """nn.Dropout through the kernel, whose bits are hashed from a key of torch's generator and kept nowhere."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Drop while training."""
+        return dropout(x, self.rate) if self.training and self.rate else x
 
 
 def own_rows(block: Block, x: Tensor) -> Tensor:

@@ -201,7 +201,7 @@ class Kind:
 
     def point_columns(self, opened: Opened, items: Array) -> Columns:
         """Return what is known of points, (n,) each, ids among them."""
-        from tasks.kinds.points.columns import point_columns
+        from tasks.kinds.points import point_columns
 
         return point_columns(opened.store, opened.dataset, opened.ids, items)
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from models.kernels.sparse.adjacency import Adjacency, split_rows, transpose, transpose_by_sorting
-from models.kernels.sparse.ranges import few_ranges
+from models.kernels.sparse.adjacency import Adjacency, few_ranges, split_rows, transpose, transpose_by_sorting
 from models.kernels.threads import even_rows, run_rows
 from tests.kernels.graphs import large_graph, random_graph, symmetric_graph, without_edges
 

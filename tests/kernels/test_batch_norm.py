@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from models.kernels.dense.batch_norm import Running, batch_norm, reference_batch_norm
 from models.kernels.dense.dropout import dropout
-from models.layers.dropout import Dropout
-from models.layers.layer import Activation, BatchNorm, FusedSequential, normalise
+from models.layers.layer import Activation, BatchNorm, Dropout, FusedSequential, normalise
 from tests.kernels.graphs import compare, numbers
 
 KEY = 11

@@ -9,11 +9,10 @@ import pytest
 import torch
 from scipy.optimize import curve_fit
 
-from models.kernels.layout.loops import GROUP
-from models.kernels.layout.move_points import PointRows, move_points
+from models.kernels.layout.move_points import GROUP, PointRows, move_points
 from models.kernels.layout.objectives import LayoutObjective
 from models.kernels.layout.reference import layout_loss, reference_move_points
-from models.kernels.layout.umap_curve import umap_curve
+from models.layout.objectives import umap_curve
 from tasks.arrays import Array
 
 OBJECTIVES = [

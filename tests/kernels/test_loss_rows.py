@@ -8,8 +8,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from models.kernels.dense.complex_products import complex_products
-from models.kernels.dense.sigmoid_rows import false_loss_
-from models.kernels.dense.softmax_rows import softmax_
+from models.kernels.dense.loss_rows import false_loss_, softmax_
 
 
 def drawn(rows: int, width: int, spread: float) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from models.kernels.dense.product_precision import products_in
+from models.kernels.dense.products import products_in
 
 
 def test_products_stay_near_and_it_ends_with_an_error() -> None:

@@ -14,9 +14,8 @@ from models.kernels.dense.convolve import convolve
 from models.kernels.sparse.edge_softmax import edge_softmax
 from models.kernels.sparse.message import message_sum, softmax_aggregate
 from models.kernels.sparse.pairs import pair_product
-from models.kernels.sparse.sddmm import sddmm
 from models.kernels.sparse.segment import segment_broadcast, segment_reduce
-from models.kernels.sparse.spmm import weighted_sum
+from models.kernels.sparse.spmm import sddmm, weighted_sum
 from tests.kernels.graphs import random_graph, spmm
 
 ADJ = random_graph()

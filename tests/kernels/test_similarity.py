@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.kernels.similarity import plain as similarity_plain
+from models.kernels.similarity import rows as similarity_rows
 from models.kernels.similarity.rows import (
     SimilarityKind,
     pair_similarities,
@@ -118,7 +118,7 @@ def test_rows_that_lie_apart(kind: SimilarityKind, scaled: bool) -> None:
 
 @of_each_kind
 def test_other_floats(kind: SimilarityKind, scaled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(similarity_plain, "_MOST_NUMBERS", 1000)
+    monkeypatch.setattr(similarity_rows, "_MOST_NUMBERS", 1000)
     rows = Rows(kind, scaled, (13, 11), 33)
     rows.queries, rows.candidates, rows.slopes = (
         some.double() for some in (rows.queries, rows.candidates, rows.slopes)

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from models.kernels.dense.sigmoid_rows import false_loss_
-from models.kernels.dense.softmax_rows import softmax_
+from models.kernels.dense.loss_rows import false_loss_, softmax_
 from models.kernels.similarity.on_threads import all_similarities, all_similarity_gradients
 from models.kernels.similarity.rows import SimilarityKind, similarities, similarity_gradients
 from models.kernels.tables.row_layout import Precision, UpdateRule

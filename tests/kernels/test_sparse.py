@@ -25,9 +25,8 @@ from models.kernels.sparse.message import (
 )
 from models.kernels.sparse.pairs import pair_product, reference_pair_product
 from models.kernels.sparse.product import multiply, multiply_torch
-from models.kernels.sparse.sddmm import dot_edges, reference_sddmm, sddmm
 from models.kernels.sparse.segment import reference_segment_reduce, segment_broadcast, segment_reduce
-from models.kernels.sparse.spmm import weighted_sum
+from models.kernels.sparse.spmm import dot_edges, reference_sddmm, sddmm, weighted_sum
 from tests.kernels.graphs import (
     compare,
     large_graph,

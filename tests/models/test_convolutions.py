@@ -16,10 +16,9 @@ from models.block import Block
 from models.dgl import adapter as dgl_adapter
 from models.dgl.conv import block_handle
 from models.facts import GraphFacts
-from models.gnn.gat import GatConv
-from models.gnn.gatv2 import Gatv2Conv
+from models.gnn.deepgcn import GenConv
+from models.gnn.gat import GatConv, Gatv2Conv
 from models.gnn.gcn import GcnConv
-from models.gnn.genconv import GenConv
 from models.gnn.gin import GinConv
 from models.gnn.graphsage import SageConv
 from models.gnn.rgcn import RelationalConv

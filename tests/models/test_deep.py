@@ -13,9 +13,9 @@ from configs.registry import MODELS
 from models.base import GraphModel
 from models.block import Batch, Block, Inputs
 from models.facts import GraphFacts
-from models.gnn.genconv import GenConv
+from models.gnn.deepgcn import GenConv
 from models.gnn.reversible import ReversibleLayer
-from models.layers.dropout import Dropout
+from models.layers.layer import Dropout
 
 
 def ring(num_nodes: int, dim: int, task: str = "node", dtype: torch.dtype = torch.float32) -> Batch:

@@ -14,10 +14,9 @@ from configs.errors import RecipeError
 from tasks.ranking.entities import TableBlocks
 from tasks.ranking.known_triples import Known
 from tasks.ranking.queries import Queries
-from tasks.ranking.rank import rank_candidates, rank_queries
+from tasks.ranking.rank import rank_candidates, rank_queries, top_entities
 from tasks.ranking.ranks import TripleRanks
 from tasks.ranking.terms import GROUP, LANES
-from tasks.ranking.top import top_entities
 from tests.ranking import references
 
 KINDS = [("dot", False), ("l1", False), ("l1", True), ("l2", False), ("l2", True), ("complex", False)]

@@ -11,8 +11,7 @@ from numba import njit
 
 from models.kernels.simd.exponentials import exp
 from models.kernels.simd.vector import Lanes, load, prefetch, prefetch_far, splat, store, total, zeros
-from models.kernels.tables.rounding import put
-from models.kernels.tables.row_steps import SCRAMBLE, ask_for, following
+from models.kernels.tables.row_steps import SCRAMBLE, ask_for, following, put
 
 SLOTS = Lanes(8)
 """Slopes that are made at once."""

@@ -10,7 +10,7 @@ import torch
 from configs.errors import RecipeError
 from configs.training import TrainConfig
 from models.kernels.backends import has_triton, take_triton
-from models.kernels.dense.product_precision import products_in
+from models.kernels.dense.products import products_in
 
 
 def check_precision(train: TrainConfig, device: torch.device) -> None:
