@@ -19,9 +19,18 @@ from models.kernels.dense.linear import Linear
 from models.kernels.sparse.message import message_sum, softmax_aggregate
 from models.kernels.sparse.segment import segment_broadcast, segment_reduce
 from models.layers.encoders import EdgeEncoder
-from models.layers.layer import Activation, Dropout, FusedSequential, hidden_layers, make_norm, normalise, own_rows
+from models.layers.layer import (
+    Activation,
+    Dropout,
+    FusedSequential,
+    VirtualNode,
+    hidden_layers,
+    make_norm,
+    normalise,
+    own_rows,
+    refuse_without_graphs,
+)
 from models.layers.recompute import recomputed
-from models.layers.virtual_node import VirtualNode, refuse_without_graphs
 
 
 class DeepLayer(nn.Module):

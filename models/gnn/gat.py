@@ -28,16 +28,16 @@ from models.layers.layer import draw_key, own_rows
 
 def with_self_loops(block: Block) -> Adjacency:
     """Return the block's edges and, as the last in-edge of every destination, one from itself; made once a block."""
-    return block.cached("with_self_loops", lambda: _with_self_loops(block))
 
+    def make() -> Adjacency:
+        nodes = torch.arange(block.num_dst, dtype=block.indices.dtype, device=block.indices.device)
+        indptr = block.indptr + torch.arange(block.num_dst + 1, device=block.indptr.device)
+        indices = torch.empty(block.num_edges + block.num_dst, dtype=nodes.dtype, device=nodes.device)
+        indices[among_loops(indptr, block.num_edges)] = block.indices
+        indices[indptr[1:] - 1] = nodes
+        return Adjacency(indptr, indices, block.num_src)
 
-def _with_self_loops(block: Block) -> Adjacency:
-    nodes = torch.arange(block.num_dst, dtype=block.indices.dtype, device=block.indices.device)
-    indptr = block.indptr + torch.arange(block.num_dst + 1, device=block.indptr.device)
-    indices = torch.empty(block.num_edges + block.num_dst, dtype=nodes.dtype, device=nodes.device)
-    indices[among_loops(indptr, block.num_edges)] = block.indices
-    indices[indptr[1:] - 1] = nodes
-    return Adjacency(indptr, indices, block.num_src)
+    return block.cached("with_self_loops", make)
 
 
 class AttentionModel(GraphModel):
