@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
@@ -57,6 +57,15 @@ def compare(fast: Callable[..., Tensor], reference: Callable[..., Tensor], *inpu
         assert gradient.dtype == value.dtype
         dtype = next((kind for kind in _TOLERANCES if kind in (y.dtype, value.dtype)), torch.float32)
         _close(gradient, exactly, dtype, slack)
+
+
+def assert_threads_do_not_matter(run: Callable[[], Iterable[Tensor]]) -> None:
+    results = []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        results.append(tuple(run()))
+    for other in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
 
 
 def _close(value: Tensor, exact: Tensor | None, dtype: torch.dtype, slack: float) -> None:
