@@ -86,7 +86,7 @@ def loss_of_several(
         elif kind.is_number:
             scale = torch.tensor(facts.label_scale[score : score + num_scores], device=scores.device)
             task_scores, task_target = task_scores / scale, task_target / scale  # the mean falls out of the difference
-        total = total + weight * LOSSES[task_type](
+        total = total + weight * loss_of(task_type)(
             task_scores, task_target, *(class_weights[number] if class_weights else ())
         )
         label, score = label + num_labels, score + num_scores
@@ -101,3 +101,8 @@ LOSSES: dict[str, Loss] = {
     "link": link_loss,
     "ranking": ranking_loss,
 }
+
+
+def loss_of(task_type: str) -> Loss:
+    """Return the loss of a type of label, or of pairs or rankings."""
+    return LOSSES[task_type]

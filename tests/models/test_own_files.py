@@ -55,10 +55,9 @@ def test_the_example_trains_in_a_worker_of_its_own(tmp_path: Path, monkeypatch: 
     assert type(checkpoint.load_model(outcome.folder / "best.pt")).__name__ == "DampedMean"
 
 
-def saved(own_file: Path, folder: Path) -> Path:
-    """What a training with the file leaves; the file is not yet touched."""
+def saved(recipe: Recipe, folder: Path) -> Path:
+    """What a training leaves: its job, and its model."""
     folder.mkdir()
-    recipe = recipe_with(own_file)
     Job.make(recipe, folder, "graph", folder).save()
     model = MODELS.create(recipe.model, GraphFacts(task="node", out_dim=3, num_nodes=10, feature_dim=4))
     checkpoint.save_atomic(checkpoint.best_state(model, "digest", 1, 0.5), folder / "best.pt")
@@ -80,7 +79,7 @@ def another_process(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_checkpoint_is_read_with_the_file_that_lies_beside_it(
     own_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    folder = saved(own_file, tmp_path / "work")
+    folder = saved(recipe_with(own_file), tmp_path / "work")
     if change == "moved":
         own_file.rename(tmp_path / "elsewhere.py")
     else:
@@ -99,7 +98,7 @@ def test_a_checkpoint_is_read_with_the_file_that_lies_beside_it(
 def test_a_published_model_brings_its_file_along(
     own_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = checkpoint.load_model(saved(own_file, tmp_path / "work") / "best.pt")
+    before = checkpoint.load_model(saved(recipe_with(own_file), tmp_path / "work") / "best.pt")
     write_model(tmp_path / "model", tmp_path / "work" / "best.pt", "demo", {"name": "demo"}, {})
     shutil.rmtree(tmp_path / "work")
     own_file.unlink()

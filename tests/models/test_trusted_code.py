@@ -17,7 +17,6 @@ from configs.errors import RecipeError, UntrustedCodeError
 from configs.load import build_recipe, load_own_recipe, load_recipe
 from configs.registry import DATASETS, EVALUATORS, MODELS, PARTITIONERS, STRATEGIES, TRANSFORMS
 from flows.pipeline.train import read_recipe
-from models.facts import GraphFacts
 from tasks.apply.model.files import load_published, write_model
 from tasks.apply.model.needs import DataNeeds
 from tasks.apply.model.published import read_published
@@ -27,6 +26,7 @@ from tasks.storage.home_files.trusted_code import TrustedCode, remember_in_home
 from tasks.train.job import Job
 from tasks.train.state import checkpoint
 from tests.models.test_contract import EXAMPLE
+from tests.models.test_own_files import saved
 from tests.registered import forget_registered
 
 
@@ -40,13 +40,10 @@ class Foreign:
         self.digest = hashlib.sha256(self.code.read_bytes()).hexdigest()
         self.recipe = folder / "theirs.yaml"
         self.recipe.write_text(f"name: theirs\ndataset: {{name: synthetic}}\nmodel: {json.dumps(self.section)}\n")
-        self.work, self.published = folder / "work", folder / "published"
-        self.work.mkdir()
+        self.published = folder / "published"
         with trust.own_files():
             recipe = build_recipe({"name": "theirs", "dataset": {"name": "synthetic"}, "model": self.section})
-        Job.make(recipe, folder, "graph", self.work).save()
-        model = MODELS.create(recipe.model, GraphFacts(task="node", out_dim=3, num_nodes=10, feature_dim=4))
-        checkpoint.save_atomic(checkpoint.best_state(model, "digest", 1, 0.5), self.work / "best.pt")
+        self.work = saved(recipe, folder / "work")
         values = {"name": "theirs", "dataset": {"name": "synthetic"}, "model": recipe.model.model_dump(mode="json")}
         write_model(self.published, self.work / "best.pt", "theirs", values, {})
         DataNeeds("node", "node", (), (), 3, None, {}, ()).write(self.published)

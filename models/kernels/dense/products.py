@@ -128,11 +128,6 @@ def _add_product(x: Tensor, matrix: Tensor, out: Tensor, bias: Tensor | None, ac
         torch.addmm(bias, x, matrix, out=out)
 
 
-def gradient_of_matrix(grad: Tensor, x: Tensor) -> Tensor:
-    """Return grad^T x: (n, m), (n, k) -> (m, k); float32 where they are bfloat16, else their dtype."""
-    return gradients_of_map(grad, x, with_bias=False)[0]
-
-
 def gradients_of_map(grad: Tensor, x: Tensor, *, with_bias: bool = True) -> tuple[Tensor, Tensor | None]:
     """Return grad^T x, (n, m), (n, k) -> (m, k), and the sum of grad's rows, (m,).
 

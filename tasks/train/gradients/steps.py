@@ -12,7 +12,7 @@ from configs.errors import RecipeError
 from configs.training import TrainConfig
 from models.base import GraphModel
 from models.block import StepBatch
-from models.losses import LOSSES, loss_of_several
+from models.losses import loss_of, loss_of_several
 from tasks.train.embeddings.host_tables import sparse_embedding
 from tasks.train.gradients.optimizers import make_optimizer, make_scheduler
 from tasks.train.gradients.precision import autocast
@@ -89,7 +89,7 @@ class Optimization:
             return loss_of_several(scores, batch.target, self.model.facts, self.class_weights)
         scores, target = self.model.standardized(scores), self.model.standardized(batch.target)
         class_weight = self.class_weights[0] if self.class_weights else []
-        return LOSSES[self.task_type](scores, target, *class_weight)
+        return loss_of(self.task_type)(scores, target, *class_weight)
 
     def step(self, number: int, divisor: float = 1.0) -> None:
         """Apply the gradients over `divisor` as step `number` of the run, from 1, and move on in the schedule."""

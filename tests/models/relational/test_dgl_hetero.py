@@ -12,25 +12,17 @@ import torch
 from torch import Tensor
 
 from configs.errors import RecipeError
-from configs.registry import MODELS
 from models.dgl.adapter import load_dgl
 from models.dgl.convolutions import CONVOLUTIONS, check_convolution
 from models.relational.base import RelationalModel
 from models.relational.batch import TypedBlock
-from tests.models.relational.typed_batches import FACTS, TYPES, random_batch
+from tests.models.relational.typed_batches import FACTS, TYPES, make, random_batch
 from tests.support import WITHOUT_DGL
 
 pytestmark = pytest.mark.skipif(WITHOUT_DGL, reason="DGL has no wheel for this Python")
 
 PLAIN_CONVS = ["AGNNConv", "DotGatConv", "EdgeConv", "GATConv", "GATv2Conv", "GINConv", "GraphConv", "SAGEConv"]
 EDGE_CONVS = ["CFConv", "EdgeGATConv", "GINEConv", "NNConv"]
-
-
-def make(conv: dict[str, Any], facts: Any = FACTS, **options: Any) -> RelationalModel:
-    torch.manual_seed(3)
-    given = {"name": "dgl_hetero", "hidden_dim": 12, "dropout": 0.0, "conv": conv, **options}
-    model: RelationalModel = MODELS.create(MODELS.config(given), facts)
-    return model
 
 
 class Flat(torch.nn.Module):
@@ -96,13 +88,13 @@ def check_equal(model: RelationalModel, aggregate: str, *, seed: int) -> None:
 def test_convolutions_are_dgls_own(name: str) -> None:
     """Two relations have features of edges, the others read none."""
     conv = {"default": name} if name in PLAIN_CONVS else {"default": "SAGEConv", "has": name, "in": name}
-    check_equal(make(conv), "sum", seed=len(name))
+    check_equal(make("dgl_hetero", conv=conv), "sum", seed=len(name))
 
 
 @pytest.mark.parametrize("aggregate", ["sum", "mean", "max", "min", "stack"])
 def test_aggregates_are_dgls_own(aggregate: str) -> None:
     mixed = {"default": "SAGEConv", "of": {"name": "GATv2Conv", "num_heads": 3}, "has": "GraphConv", "about": "GINConv"}
-    check_equal(make(mixed, aggregate=aggregate), aggregate, seed=7)
+    check_equal(make("dgl_hetero", conv=mixed, aggregate=aggregate), aggregate, seed=7)
 
 
 def test_all_that_fit_are_compared_and_the_others_refused() -> None:
@@ -116,7 +108,7 @@ def test_all_that_fit_are_compared_and_the_others_refused() -> None:
 
 def test_a_type_without_relations_keeps_its_vectors() -> None:
     """No relation leads to reviews (3)."""
-    model, batch = make({"default": "SAGEConv"}), random_batch(seed=1)
+    model, batch = make("dgl_hetero", conv={"default": "SAGEConv"}), random_batch(seed=1)
     layer: Any = model.layers[0]
     x = {t: torch.randn(batch.blocks[0].num_src[t], 12) for t in layer.hop.sources}
     assert torch.equal(layer.conv(batch.blocks[0], x)[3], x[3][: batch.blocks[0].num_dst[3]])
@@ -144,6 +136,6 @@ def test_a_type_without_relations_keeps_its_vectors() -> None:
 )
 def test_what_does_not_fit_is_said(conv: dict[str, Any], message: str) -> None:
     with pytest.raises((RecipeError, ValueError), match=message):
-        make(conv)
+        make("dgl_hetero", conv=conv)
     with pytest.raises(RecipeError, match="link task"):
-        make({"default": "SAGEConv"}, facts=dataclasses.replace(FACTS, task="link"))
+        make("dgl_hetero", conv={"default": "SAGEConv"}, facts=dataclasses.replace(FACTS, task="link"))

@@ -15,23 +15,12 @@ from configs.registry import MODELS
 from models.relational.base import RelationalModel, plan_hops
 from models.relational.batch import TypedBlock
 from models.relational.encoders import AgeEncoding
-from tests.models.relational.typed_batches import FACTS, random_batch
+from tests.models.relational.typed_batches import FACTS, make, random_batch
 from tests.models.test_contract import assert_all_have_gradients
 from tests.registered import models_of
 from tests.support import WITHOUT_DGL
 
 NAMES = [name for name in models_of("relational") if not (WITHOUT_DGL and name == "dgl_hetero")]
-
-
-def make(name: str, seed: int = 0, facts: Any = FACTS, **options: Any) -> RelationalModel:
-    """A model whose biases, scales and priors are not those of its first breath."""
-    torch.manual_seed(seed)
-    given = {"hidden_dim": 12, "dropout": 0.0, **options}
-    model: RelationalModel = MODELS.create(MODELS.config({"name": name, **given}), facts)
-    for parameter in model.parameters():
-        if parameter.dim() < 2:
-            parameter.data += 0.3 * torch.randn_like(parameter)
-    return model
 
 
 # ---- plain references: a loop over destinations, and over their edges
