@@ -22,9 +22,9 @@ from models.relational.configs import ImportanceWalksConfig, RankingHeadConfig
 from models.relational.ranking import RankingHead
 from tasks.components.stage import STAGE as COMPONENTS
 from tasks.controls.features import ControlledGraph
+from tasks.controls.labels import SeveralControls
 from tasks.controls.pairs.links import DegreeRule
 from tasks.controls.ranked.recommendation import RecommendationControls
-from tasks.controls.labels import SeveralControls
 from tasks.evaluate.intervals import Measuring
 from tasks.evaluators.metrics import rocauc_of_pairs
 from tasks.evaluators.prediction import Prediction
