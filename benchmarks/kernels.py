@@ -39,9 +39,8 @@ from models.kernels.dense.dropout import relu_dropout  # noqa: E402
 from models.kernels.dense.linear import linear  # noqa: E402
 from models.kernels.sparse.adjacency import Adjacency  # noqa: E402
 from models.kernels.sparse.edge_softmax import edge_softmax, reference_edge_softmax  # noqa: E402
-from models.kernels.sparse.sddmm import reference_sddmm, sddmm  # noqa: E402
 from models.kernels.sparse.segment import segment_reduce  # noqa: E402
-from models.kernels.sparse.spmm import reference_weighted_sum, weighted_sum  # noqa: E402
+from models.kernels.sparse.spmm import reference_sddmm, reference_weighted_sum, sddmm, weighted_sum  # noqa: E402
 from models.kernels.sparse.spmm_max import max_rows, reference_max  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"

@@ -25,10 +25,9 @@ from tasks.processes.children import die_with_parent
 from tasks.ranking.entities import TableBlocks
 from tasks.ranking.known_triples import KnownTriples
 from tasks.ranking.queries import Queries
-from tasks.ranking.rank import rank_candidates, rank_queries
+from tasks.ranking.rank import rank_candidates, rank_queries, top_entities
 from tasks.ranking.ranks import TripleRanks
 from tasks.ranking.terms import Kind
-from tasks.ranking.top import top_entities
 
 KINDS: dict[str, Kind] = {"TransE": "l1", "ComplEx": "dot", "RotatE": "complex"}
 SPLITS = ("train", "valid", "test")

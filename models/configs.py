@@ -148,7 +148,7 @@ class GatConfig(AttentionConfig):
     """GAT: neighbours weighted by learnt attention."""
 
 
-@MODELS.options("gatv2", "gnn.gatv2")
+@MODELS.options("gatv2", "gnn.gat")
 class Gatv2Config(AttentionConfig):
     """GATv2: attention that ranks neighbours differently for each node."""
 
@@ -224,6 +224,6 @@ class SgcConfig(ModelConfig):
     """Normalisation of the propagated features."""
 
 
-@MODELS.options("sign", "gnn.sign")
+@MODELS.options("sign", "gnn.sgc")
 class SignConfig(ModelConfig):
     """SIGN: an MLP on features propagated 0 to num_layers times; made for the precomputed loader."""

@@ -94,7 +94,12 @@ def convolution_options(name: str) -> dict[str, Any]:
     except (OSError, SyntaxError, ValueError) as error:
         raise RecipeError(f"{_not_sound()}: it has no {name} ({error})") from error
     names = [argument.arg for argument in init.args.args[1:]]
-    defaults = [_plain(node) for node in init.args.defaults]
+    defaults = []
+    for node in init.args.defaults:
+        try:
+            defaults.append(ast.literal_eval(node))
+        except ValueError:
+            defaults.append(ast.unparse(node))
     return dict(zip(names, [...] * (len(names) - len(defaults)) + defaults, strict=True))
 
 
@@ -115,13 +120,6 @@ def _constructor(folder: Path, name: str) -> ast.FunctionDef:
 def _parse(source: Path) -> ast.Module:
     with without_collection():
         return ast.parse(source.read_text())
-
-
-def _plain(node: ast.expr) -> Any:
-    try:
-        return ast.literal_eval(node)
-    except ValueError:
-        return ast.unparse(node)
 
 
 def make_handle(indptr: Tensor, indices: Tensor, num_src: int) -> Any:

@@ -1,4 +1,5 @@
-"""Graph attention network (Veličković et al., ICLR 2018, https://arxiv.org/abs/1710.10903, equations 1 to 6)."""
+"""Graph attention: GAT (Veličković et al., ICLR 2018, https://arxiv.org/abs/1710.10903, equations 1 to 6) and GATv2
+(Brody et al., ICLR 2022, https://arxiv.org/abs/2105.14491, equation 7), whose attention comes after the LeakyReLU."""
 
 from __future__ import annotations
 
@@ -12,32 +13,31 @@ from configs.errors import RecipeError
 from configs.registry import MODELS
 from models.base import GraphModel
 from models.block import Block
-from models.configs import AttentionConfig, GatConfig
+from models.configs import AttentionConfig, GatConfig, Gatv2Config
 from models.facts import GraphFacts
-from models.kernels.attention.attention import gat_attention
+from models.kernels.attention.attention import gat_attention, gatv2_attention, gatv2_scores
 from models.kernels.attention.edge_dropout import EdgeDropout
 from models.kernels.backends import widen
 from models.kernels.dense.linear import Linear, linear
 from models.kernels.sparse.adjacency import Adjacency
 from models.kernels.sparse.edge_softmax import edge_softmax
 from models.kernels.sparse.spmm import weighted_sum
-from models.layers.dropout import draw_key
 from models.layers.edge_features import AttendedEdges, among_loops
-from models.layers.layer import own_rows
+from models.layers.layer import draw_key, own_rows
 
 
 def with_self_loops(block: Block) -> Adjacency:
     """Return the block's edges and, as the last in-edge of every destination, one from itself; made once a block."""
-    return block.cached("with_self_loops", lambda: _with_self_loops(block))
 
+    def make() -> Adjacency:
+        nodes = torch.arange(block.num_dst, dtype=block.indices.dtype, device=block.indices.device)
+        indptr = block.indptr + torch.arange(block.num_dst + 1, device=block.indptr.device)
+        indices = torch.empty(block.num_edges + block.num_dst, dtype=nodes.dtype, device=nodes.device)
+        indices[among_loops(indptr, block.num_edges)] = block.indices
+        indices[indptr[1:] - 1] = nodes
+        return Adjacency(indptr, indices, block.num_src)
 
-def _with_self_loops(block: Block) -> Adjacency:
-    nodes = torch.arange(block.num_dst, dtype=block.indices.dtype, device=block.indices.device)
-    indptr = block.indptr + torch.arange(block.num_dst + 1, device=block.indptr.device)
-    indices = torch.empty(block.num_edges + block.num_dst, dtype=nodes.dtype, device=nodes.device)
-    indices[among_loops(indptr, block.num_edges)] = block.indices
-    indices[indptr[1:] - 1] = nodes
-    return Adjacency(indptr, indices, block.num_src)
+    return block.cached("with_self_loops", make)
 
 
 class AttentionModel(GraphModel):
@@ -157,3 +157,37 @@ class Gat(AttentionModel):
 
     Config = GatConfig
     conv = GatConv
+
+
+class Gatv2Conv(AttentionConv):
+    """y_v = combine_h sum_{u in N(v) + v} a_uv^h W_s^h x_u, a = softmax_u <a^h, LeakyReLU(W_s^h x_u + W_t^h x_v)>."""
+
+    def __init__(
+        self, in_dim: int, heads: int, dim: int, *, mean: bool, config: Gatv2Config, edges: GraphFacts | None = None
+    ) -> None:
+        super().__init__(heads, dim, mean=mean, config=config, edges=edges)
+        self.source = Linear(in_dim, heads * dim)
+        self.target = Linear(in_dim, heads * dim)
+        self.attention = nn.Parameter(torch.empty(heads, dim))
+        for weight in (self.source.weight, self.target.weight, self.attention):
+            nn.init.xavier_uniform_(weight)
+
+    def forward(self, block: Block, x: Tensor) -> Tensor:
+        """Convolve: x (num_src, in_dim) -> (num_dst, dim or heads * dim)."""
+        source, target = self.split(self.source(x)), self.split(self.target(own_rows(block, x)))
+        if self.carried is not None:
+            adj = self.edges(block)
+            scores = gatv2_scores(adj, source, target, self.attention, self.slope) + self.carried.scores(block, adj)
+            return self.combine(self.attend(block, source, scores))
+        y = gatv2_attention(self.edges(block), source, target, self.attention, self.slope, **self.drop())
+        return self.combine(y)
+
+
+@MODELS.register("gatv2")
+class Gatv2(AttentionModel):
+    """GATv2: attention that ranks neighbours differently for each node."""
+
+    reads_degrees = False
+
+    Config = Gatv2Config
+    conv = Gatv2Conv

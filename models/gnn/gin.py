@@ -16,8 +16,7 @@ from models.kernels.dense.linear import Linear
 from models.kernels.sparse.message import message_sum
 from models.kernels.sparse.segment import segment_broadcast, segment_reduce
 from models.layers.encoders import EdgeEncoder
-from models.layers.layer import FusedSequential, hidden_layers, own_rows
-from models.layers.virtual_node import VirtualNode, refuse_without_graphs
+from models.layers.layer import FusedSequential, VirtualNode, hidden_layers, own_rows, refuse_without_graphs
 
 
 class GinConv(nn.Module):

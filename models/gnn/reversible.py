@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from configs.errors import RecipeError
 from models.block import Block
-from models.layers.dropout import draw_key
+from models.layers.layer import draw_key
 from models.layers.recompute import frozen_statistics, seeded
 
 

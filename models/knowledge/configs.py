@@ -90,7 +90,7 @@ class KnowledgeConfig(RowsConfig):
             )
 
 
-@MODELS.options("transe", "scorers.transe")
+@MODELS.options("transe", "scorers.distances")
 class TransEConfig(KnowledgeConfig):
     """TransE (NeurIPS 2013): a relation is a step from head to tail, -|h + r - t|."""
 
@@ -103,26 +103,26 @@ class TransEConfig(KnowledgeConfig):
         return self.norm
 
 
-@MODELS.options("distmult", "scorers.distmult")
+@MODELS.options("distmult", "scorers.products")
 class DistMultConfig(KnowledgeConfig):
     """DistMult (arXiv:1412.6575): a product of three rows, sum_i h_i r_i t_i; the same both ways."""
 
 
-@MODELS.options("complex", "scorers.complex")
+@MODELS.options("complex", "scorers.products")
 class ComplExConfig(KnowledgeConfig):
     """ComplEx (arXiv:1606.06357): DistMult with complex numbers, Re(sum_i h_i r_i conj(t_i))."""
 
     parts: ClassVar[int] = 2
 
 
-@MODELS.options("simple", "scorers.simple")
+@MODELS.options("simple", "scorers.products")
 class SimplEConfig(KnowledgeConfig):
     """SimplE (arXiv:1802.04868): entities have a row as heads and one as tails, relations one for either way."""
 
     parts: ClassVar[int] = 2
 
 
-@MODELS.options("rotate", "scorers.rotate")
+@MODELS.options("rotate", "scorers.distances")
 class RotatEConfig(KnowledgeConfig):
     """RotatE (arXiv:1902.10197): a relation turns complex numbers, -sum_i |h_i e^(i r_i) - t_i|."""
 
@@ -139,14 +139,14 @@ class RotatEConfig(KnowledgeConfig):
         return self.dim // 2
 
 
-@MODELS.options("quate", "scorers.quate")
+@MODELS.options("quate", "scorers.products")
 class QuatEConfig(KnowledgeConfig):
     """QuatE (arXiv:1904.10281): a relation turns quaternions, (h x r / |r|) . t."""
 
     parts: ClassVar[int] = 4
 
 
-@MODELS.options("rescal", "scorers.rescal")
+@MODELS.options("rescal", "scorers.products")
 class RescalConfig(KnowledgeConfig):
     """RESCAL (ICML 2011): a relation is a matrix, h^T R t."""
 
@@ -159,7 +159,7 @@ class RescalConfig(KnowledgeConfig):
         return self.dim * self.dim
 
 
-@MODELS.options("pairre", "scorers.pairre")
+@MODELS.options("pairre", "scorers.distances")
 class PairREConfig(KnowledgeConfig):
     """PairRE (arXiv:2011.03798): a relation scales head and tail, -|h r_h - t r_t|, entities of length 1."""
 

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from models.kernels.dense.linear import Linear
-from models.layers.dropout import Dropout
-from models.layers.layer import Activation
+from models.layers.layer import Activation, Dropout
 
 if TYPE_CHECKING:
     from models.block import Block, Inputs

@@ -11,11 +11,33 @@ from torch.nn import functional as F  # noqa: N812
 from models.kernels.dense.batch_norm import Running, batch_norm
 from models.kernels.dense.dropout import relu_dropout
 from models.kernels.dense.linear import Linear
-from models.layers.dropout import Dropout
 
 if TYPE_CHECKING:
     from models.block import Block
     from models.configs import ModelConfig
+from configs.errors import RecipeError
+from models.facts import GraphFacts
+from models.kernels.dense.dropout import dropout
+
+
+def draw_key() -> int:
+    """Return a key for kernels that derive their own random bits; drawn from torch's CPU generator.
+
+    A step seeds that generator, and recomputed layers get its state back: so they draw the same keys.
+    """
+    return int(torch.randint(2**31 - 1, ()))
+
+
+class Dropout(nn.Module):
+    """nn.Dropout through the kernel, whose bits are hashed from a key of torch's generator and kept nowhere."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Drop while training."""
+        return dropout(x, self.rate) if self.training and self.rate else x
 
 
 def own_rows(block: Block, x: Tensor) -> Tensor:
@@ -184,3 +206,26 @@ class NormFirstLayer(nn.Module):
     def forward(self, block: Block, x: Tensor) -> Tensor:
         """Run the layer."""
         return own_rows(block, x) + self.feed_forward(self.conv(block, self.norm(x)))
+
+
+class VirtualNode(nn.Module):
+    """s' = MLP(s + sum of the graph's rows): how virtual nodes go from one layer to the next.
+
+    Each map of the MLP has norm and ReLU behind it, the last one dropout as well; all but the last are twice as wide.
+    """
+
+    def __init__(self, dim: int, dropout: float, *, norm: str = "batch", maps: int = 2) -> None:
+        """`maps`: linear maps of the MLP, at least one."""
+        super().__init__()
+        wide = hidden_layers(dim, 2 * dim, maps - 1, "relu", norm=norm)
+        self.mlp = FusedSequential(*wide, *hidden_layers(2 * dim if wide else dim, dim, 1, "relu", dropout, norm))
+
+    def forward(self, state: Tensor, pooled: Tensor) -> Tensor:
+        """Update: state and the sums of the graphs' rows, both (G, dim) -> (G, dim)."""
+        return self.mlp(state + pooled)
+
+
+def refuse_without_graphs(facts: GraphFacts) -> None:
+    """Raise RecipeError where `model.virtual_node` has no graphs to join the nodes of."""
+    if not facts.many_graphs:
+        raise RecipeError(f"model.virtual_node is for graph tasks and this is a {facts.task} task; remove it")

@@ -80,7 +80,7 @@ class LayoutConfig(RowsConfig):
         return [Pairing("points", self.dim, shared=True)]
 
 
-@MODELS.options("largevis", "layout.largevis")
+@MODELS.options("largevis", "layout.objectives")
 class LargeVisConfig(LayoutConfig):
     """LargeVis (WWW 2016): a layout by the likelihood of edges; clusters apart from each other."""
 
@@ -114,7 +114,7 @@ class LargeVisConfig(LayoutConfig):
         return Settled(options, _GRAPH_RATE, passes * num_edges / 2, forces.edge_length)
 
 
-@MODELS.options("umap", "layout.umap")
+@MODELS.options("umap", "layout.objectives")
 class UmapConfig(LayoutConfig):
     """UMAP's objective (arXiv:1802.03426): a layout whose nearest points keep a distance that you choose."""
 
@@ -140,7 +140,7 @@ class UmapConfig(LayoutConfig):
         return self
 
 
-@MODELS.options("tsne", "layout.tsne")
+@MODELS.options("tsne", "layout.objectives")
 class TsneConfig(LayoutConfig):
     """t-SNE's objective by negative sampling (arXiv:2206.01816): a layout that shows small groups."""
 

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from configs.errors import RecipeError
 from models.kernels.dense.linear import Linear
 from models.kernels.sparse.segment import segment_reduce
-from models.layers.dropout import Dropout
 from models.layers.encoders import CategoryEmbedding
-from models.layers.layer import Activation
+from models.layers.layer import Activation, Dropout
 
 if TYPE_CHECKING:
     from models.facts import GraphFacts

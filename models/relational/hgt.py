@@ -14,9 +14,8 @@ from configs.registry import MODELS
 from models.kernels.dense.linear import Linear, linear
 from models.kernels.sparse.adjacency import Adjacency
 from models.kernels.sparse.edge_softmax import edge_softmax
-from models.kernels.sparse.sddmm import sddmm
-from models.kernels.sparse.spmm import weighted_sum
-from models.layers.dropout import Dropout
+from models.kernels.sparse.spmm import sddmm, weighted_sum
+from models.layers.layer import Dropout
 from models.relational.base import LayerPlan, RelationalModel, TypedConv
 from models.relational.configs import HgtConfig
 from models.relational.encoders import EdgeTerm

@@ -13,7 +13,7 @@ from torch.nn import functional as F  # noqa: N812
 from configs.registry import MODELS
 from models.kernels.dense.linear import Linear
 from models.kernels.sparse.spmm import weighted_sum
-from models.layers.dropout import Dropout
+from models.layers.layer import Dropout
 from models.relational.base import LayerPlan, RelationalModel, TypedConv
 from models.relational.batch import visits_number
 from models.relational.configs import PinSageConfig

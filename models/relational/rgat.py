@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from configs.registry import MODELS
 from models.kernels.attention.attention import gat_attention
 from models.kernels.dense.linear import Linear, linear
-from models.layers.dropout import draw_key
+from models.layers.layer import draw_key
 from models.relational.base import LayerPlan, RelationalModel, TypedConv
 from models.relational.configs import RgatConfig
 from models.relational.encoders import EdgeTerm

@@ -19,7 +19,7 @@ class TripleLossConfig(ComponentConfig):
     """Options of drawn entities, which mean nothing where none is drawn."""
 
 
-@TRIPLE_LOSSES.options("softmax", "softmax")
+@TRIPLE_LOSSES.options("softmax", "losses")
 class SoftmaxConfig(TripleLossConfig):
     """Cross entropy: the true entity against the others, as classes (arXiv:1705.10744)."""
 
@@ -32,7 +32,7 @@ class SoftmaxConfig(TripleLossConfig):
     others', not than theirs alone."""
 
 
-@TRIPLE_LOSSES.options("logistic", "logistic")
+@TRIPLE_LOSSES.options("logistic", "losses")
 class LogisticConfig(TripleLossConfig):
     """Each triple by itself is true or false: binary cross entropy of the scores (arXiv:1606.06357)."""
 
@@ -47,7 +47,7 @@ class LogisticConfig(TripleLossConfig):
     """What the drawn entities of a triple count together, against the true one."""
 
 
-@TRIPLE_LOSSES.options("margin", "margin")
+@TRIPLE_LOSSES.options("margin", "losses")
 class MarginConfig(TripleLossConfig):
     """The true triple has to score higher than a drawn one by a margin (TransE, NeurIPS 2013)."""
 

@@ -164,7 +164,7 @@ class FactoredConfig(VectorModelConfig):
     """Read the edges' weights, where the graph has some."""
 
 
-@MODELS.options("prone", "vectors.prone")
+@MODELS.options("prone", "vectors.factored")
 class ProneConfig(FactoredConfig):
     """ProNE (IJCAI 2019): a factorisation of the edges, smoothed over the graph; seconds for a million edges."""
 
@@ -178,7 +178,7 @@ class ProneConfig(FactoredConfig):
     """How much less an edge to an often met node counts."""
 
 
-@MODELS.options("fastrp", "vectors.fastrp")
+@MODELS.options("fastrp", "vectors.factored")
 class FastRPConfig(FactoredConfig):
     """FastRP (CIKM 2019): random projections of what is a few steps away; as fast as products with the graph are."""
 
@@ -194,7 +194,7 @@ class FastRPConfig(FactoredConfig):
         return self
 
 
-@MODELS.options("netmf", "vectors.netmf")
+@MODELS.options("netmf", "vectors.factored")
 class NetMFConfig(FactoredConfig):
     """NetMF by samples (WSDM 2018; LightNE, SIGMOD 2021): DeepWalk's matrix, estimated from walks and factored."""
 

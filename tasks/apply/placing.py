@@ -14,8 +14,7 @@ from models.layout.base import LayoutModel
 from tasks.apply.job import MappedData
 from tasks.arrays import Array
 from tasks.inference.opened import Opened
-from tasks.kinds.points.columns import OF_EDGES, point_columns
-from tasks.kinds.points.points_file import LAYOUT_FILE, renamed, write_points
+from tasks.kinds.points import LAYOUT_FILE, OF_EDGES, point_columns, renamed, write_points
 from tasks.layout.place import place_vectors
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore

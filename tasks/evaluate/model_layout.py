@@ -19,7 +19,7 @@ from tasks.inference.opened import Opened
 from tasks.inference.predictor import evaluating
 from tasks.kinds.base import Kind
 from tasks.kinds.of import kind_of
-from tasks.kinds.points.points_file import LAYOUT_FILE, renamed, write_points
+from tasks.kinds.points import LAYOUT_FILE, renamed, write_points
 
 if TYPE_CHECKING:
     from models.layout.configs import LayoutConfig

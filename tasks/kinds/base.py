@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 Columns = dict[str, "pa.Array"]
 """Columns of a file, (n,) each."""
+Names = list[str] | None
+"""Of classes, where they are known."""
+Warn = Callable[[str], None]
 ROWS_AT_A_TIME = 1 << 16
 MEASURED = "valid"
 """The split whose rows choose between models."""
@@ -177,16 +180,11 @@ class Kind:
         return []
 
     def measurable(
-        self,
-        evaluator: Evaluator,
-        graph: GraphStore,
-        names: list[str] | None,
-        splits: Sequence[str],
-        warn: Callable[[str], None],
+        self, evaluator: Evaluator, graph: GraphStore, names: Names, splits: Sequence[str], warn: Warn
     ) -> None:
         """Refuse `splits`, or validation, where the metric is not defined on them; warn of what it hardly tells.
 
-        `names`: of classes. Raises DataError.
+        Raises DataError.
         """
 
     def diagnose(self, opened: Opened, split: str, prediction: Prediction) -> dict[str, Any]:
@@ -201,7 +199,7 @@ class Kind:
 
     def point_columns(self, opened: Opened, items: Array) -> Columns:
         """Return what is known of points, (n,) each, ids among them."""
-        from tasks.kinds.points.columns import point_columns
+        from tasks.kinds.points import point_columns
 
         return point_columns(opened.store, opened.dataset, opened.ids, items)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from tasks.arrays import Array
 from tasks.evaluators.evaluators import Evaluator
 from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.several import make_evaluator
-from tasks.kinds.base import Columns, Kind, TaskRows, cut, finite
+from tasks.kinds.base import Columns, Kind, Names, TaskRows, Warn, cut, finite
 from tasks.kinds.judged import Deciding, as_probabilities, split_column, splits_of
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import GraphManifest
@@ -116,12 +116,7 @@ class LabelledKind(Kind):
         return [make_evaluator(config, manifest) for config in configs]
 
     def measurable(
-        self,
-        evaluator: Evaluator,
-        graph: GraphStore,
-        names: list[str] | None,
-        splits: Sequence[str],
-        warn: Callable[[str], None],
+        self, evaluator: Evaluator, graph: GraphStore, names: Names, splits: Sequence[str], warn: Warn
     ) -> None:
         """Look at the labels of each split."""
         from tasks.kinds.measurable import check_labels_of, split_labels

@@ -28,7 +28,7 @@ class LayoutKind(Kind):
     def evaluated_whole(self, opened: Opened, work: Path, seed: int) -> dict[str, Any]:
         """Measure the points, and write them with what is known of them."""
         from models.kernels.threads import num_threads
-        from tasks.kinds.points.points_file import LAYOUT_FILE, write_points
+        from tasks.kinds.points import LAYOUT_FILE, write_points
         from tasks.supervise import report_progress
 
         points = np.asarray(opened.model.table)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from tasks.evaluators import metrics
 from tasks.evaluators.evaluators import Evaluator
 from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.several import make_evaluator
-from tasks.kinds.base import Columns, Kind, TaskRows, cut, finite
+from tasks.kinds.base import Columns, Kind, Names, TaskRows, Warn, cut, finite
 from tasks.kinds.judged import Deciding, split_column
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_facts import relations_of
@@ -149,12 +149,7 @@ class LinkKind(PairKind):
         return [make_evaluator(EVALUATORS.config({"name": name}), manifest) for name in names]
 
     def measurable(
-        self,
-        evaluator: Evaluator,
-        graph: GraphStore,
-        names: list[str] | None,
-        splits: Sequence[str],
-        warn: Callable[[str], None],
+        self, evaluator: Evaluator, graph: GraphStore, names: Names, splits: Sequence[str], warn: Warn
     ) -> None:
         """Warn of relations that judge and have hardly any pair in the validation split."""
         from tasks.kinds.measurable import name_thin

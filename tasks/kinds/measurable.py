@@ -6,7 +6,7 @@ metric that is defined on them is defined on all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from tasks.evaluators.evaluators import Evaluator
 from tasks.evaluators.metrics import Array
 from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.several import make_evaluator
+from tasks.kinds.base import Names, Warn
 from tasks.kinds.of import kind_of
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
@@ -33,7 +34,7 @@ def check_graph(
     evaluate: EvaluateConfig,
     graph: GraphStore,
     dataset: DatasetStore | None,
-    warn: Callable[[str], None],
+    warn: Warn,
     gate_metric: str | None = None,
 ) -> None:
     """Refuse splits that the recipe's metric is not defined on; `dataset` knows the names of classes.
@@ -53,8 +54,8 @@ def check_labels_of(
     graph: GraphManifest,
     labels: Mapping[str, Array],
     splits: Sequence[str],
-    warn: Callable[[str], None],
-    names: list[str] | None = None,
+    warn: Warn,
+    names: Names = None,
 ) -> None:
     """Refuse splits that a metric is not defined on; warn of classes that only held-out rows have.
 
@@ -105,7 +106,7 @@ def classes_of(labels: Array) -> Array:
     return found[found >= 0].astype(np.int64)
 
 
-def _compare_classes(labels: Mapping[str, Array], warn: Callable[[str], None], names: list[str] | None) -> None:
+def _compare_classes(labels: Mapping[str, Array], warn: Warn, names: Names) -> None:
     known = classes_of(labels["train"])
     if len(known) < 2:
         warn(
@@ -123,9 +124,7 @@ def _compare_classes(labels: Mapping[str, Array], warn: Callable[[str], None], n
                 )
 
 
-def _name_thin_classes(
-    labels: Array, kind: LabelType, metric: str, warn: Callable[[str], None], names: list[str] | None
-) -> None:
+def _name_thin_classes(labels: Array, kind: LabelType, metric: str, warn: Warn, names: Names) -> None:
     """Warn of classes, or columns of labels, that the validation split has hardly any row of, though it has some."""
     if kind.is_number or len(labels) < _FEWEST:
         return
@@ -137,7 +136,7 @@ def _name_thin_classes(
     name_thin(counts, what, names, f"the epoch is chosen by {metric}, in which they weigh as much as the others", warn)
 
 
-def name_thin(counts: Array, what: str, names: list[str] | None, why: str, warn: Callable[[str], None]) -> None:
+def name_thin(counts: Array, what: str, names: Names, why: str, warn: Warn) -> None:
     """Warn of classes or relations, `what`, that have hardly any rows in the validation split; `why` that matters."""
     thin = np.flatnonzero((counts > 0) & (counts < _FEWEST))
     if len(thin):
@@ -149,9 +148,7 @@ def name_thin(counts: Array, what: str, names: list[str] | None, why: str, warn:
         )
 
 
-def _look_for_majority(
-    metric: str, labels: Mapping[str, Array], warn: Callable[[str], None], names: list[str] | None
-) -> None:
+def _look_for_majority(metric: str, labels: Mapping[str, Array], warn: Warn, names: Names) -> None:
     """Warn where who always says the same is right so often that accuracy tells models hardly apart."""
     split = "valid" if "valid" in labels else "train"
     label = labels.get(split)
@@ -178,7 +175,7 @@ def _look_for_majority(
         )
 
 
-def _look_for_constants(train: Array, warn: Callable[[str], None]) -> None:
+def _look_for_constants(train: Array, warn: Warn) -> None:
     """Warn of columns of labels, (n, T), that have one value in training, or none."""
     found = representatives(train)
     if train.ndim == 1 or not len(found):
@@ -191,13 +188,13 @@ def _look_for_constants(train: Array, warn: Callable[[str], None]) -> None:
             warn(f"the {len(train):,} rows of the train split have {words}{where}: there is nothing to learn")
 
 
-def _listed(labels: Array, names: list[str] | None) -> str:
+def _listed(labels: Array, names: Names) -> str:
     if labels.ndim == 1 or labels.shape[1] == 1:
         return f"only of class {_words(classes_of(labels), names)}" if (labels >= 0).any() else "none"
     return f"{int(np.count_nonzero(~np.isnan(labels))):,} values, no column of which has two kinds"
 
 
-def _words(classes: Array, names: list[str] | None) -> str:
+def _words(classes: Array, names: Names) -> str:
     words = [names[code] if names and code < len(names) else str(code) for code in classes[:_LISTED].tolist()]
     return ", ".join(words) + (", ..." if len(classes) > _LISTED else "") or "none"
 

@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from tasks.arrays import blocks
 from tasks.evaluators.prediction import Prediction
+from tasks.evaluators.ranked import hits, precision, recall
+from tasks.evaluators.ranked_rows import Lists, RankedRows
 from tasks.kinds.base import ROWS_AT_A_TIME, Columns, Kind, TaskRows
-from tasks.kinds.diagnosis.lists import list_length
 from tasks.kinds.judged import Deciding, split_column, values_column
 from tasks.kinds.node import NodeKind
 
@@ -21,6 +22,35 @@ if TYPE_CHECKING:
     from tasks.controls.suite import Controls
     from tasks.inference.opened import Opened
     from tasks.inference.predictor import Predictor
+
+
+_LENGTHS = (1, 3, 5, 10, 20, 50, 100)
+
+
+def list_length(metric: str) -> int:
+    """Return how many places of each list are written: K of the metric that judges, 10 of MRR."""
+    _, _, k = metric.partition("@")
+    return int(k) if k else 10
+
+
+def diagnose_ranked(rows: RankedRows) -> dict[str, Any]:
+    """Return `lengths`: recall, precision and hits by how long the lists are; where the best right one is; how many."""
+    measures = {"recall": recall, "precision": precision, "hits": hits}
+    return {
+        "lengths": [
+            {"k": k} | {name: float(measure(rows, k).mean()) for name, measure in measures.items()} for k in _LENGTHS
+        ],
+        "median_place": float(np.median(rows.places[:, 0])),
+        "right": float(rows.counts.mean()),
+    }
+
+
+def recommended(lists: Lists, num_candidates: int) -> dict[str, Any]:
+    """Return how many candidates stand in some list, and the share of all places that the 10 most frequent have."""
+    found, counts = np.unique(lists.candidates[lists.candidates >= 0], return_counts=True)
+    most = np.sort(counts)[::-1][:10].sum() / max(1, counts.sum())
+    return {"recommended": len(found), "candidates": num_candidates, "share_of_ten": float(most)}
+
 
 _PLACES_AT_A_TIME = 1 << 17
 
@@ -85,7 +115,6 @@ class RankingKind(NodeKind):
 
     def diagnose(self, opened: Opened, split: str, prediction: Prediction) -> dict[str, Any]:
         """Return what lists of other lengths are worth, and how many candidates they name."""
-        from tasks.kinds.diagnosis.lists import diagnose_ranked, recommended
         from tasks.sampling.relational.links import ranked_links
 
         assert prediction.ranked is not None

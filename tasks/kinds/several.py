@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +14,7 @@ from tasks.arrays import Array
 from tasks.evaluators.evaluators import Evaluator, single_evaluator
 from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.several import HeadEvaluator, of_head
-from tasks.kinds.base import Columns, Kind
+from tasks.kinds.base import Columns, Kind, Names, Warn
 from tasks.kinds.judged import Deciding, as_probabilities
 from tasks.kinds.labelled import SECONDARY
 from tasks.kinds.node import NodeKind
@@ -68,12 +68,7 @@ class SeveralKind(NodeKind):
         ]
 
     def measurable(
-        self,
-        evaluator: Evaluator,
-        graph: GraphStore,
-        names: list[str] | None,
-        splits: Sequence[str],
-        warn: Callable[[str], None],
+        self, evaluator: Evaluator, graph: GraphStore, names: Names, splits: Sequence[str], warn: Warn
     ) -> None:
         """Look at each task's labels; only the first one's metric must be defined."""
         from tasks.kinds.measurable import check_labels_of, split_labels

@@ -13,7 +13,7 @@ from models.vectors.logistic import fit_logistic
 from tasks.arrays import Array
 from tasks.ranking.entities import EntityBlocks
 from tasks.ranking.known_triples import KnownTriples
-from tasks.ranking.top import NOBODY, top_entities
+from tasks.ranking.rank import NOBODY, top_entities
 from tasks.ranking.triples import SIDES, RankedTriples, TripleRanker, known_of
 from tasks.ranking.types import EntityTypes
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from models.kernels.simd.transpose import lay_out
+from models.kernels.simd.row_tiles import lay_out
 from models.kernels.simd.vector import load, store, zeros
 from tasks.ranking.terms import (
     GROUP,

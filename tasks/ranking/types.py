@@ -12,8 +12,7 @@ from tasks.arrays import Array
 from tasks.ranking.entities import EntityBlocks
 from tasks.ranking.known_triples import Known
 from tasks.ranking.queries import Queries
-from tasks.ranking.rank import MEMORY
-from tasks.ranking.top import top_entities
+from tasks.ranking.rank import MEMORY, top_entities
 from tasks.ranking.triples import SIDES, RankedTriples
 
 OF_RELATION, ANY = -1, -2

@@ -133,7 +133,7 @@ class EvalReport(Manifest):
     predictions: InnerPath | None = None
     """Parquet under the users' own ids."""
     layout: InnerPath | None = None
-    """Points of a layout, as Parquet under the users' own ids; `tasks/kinds/points/points_file.py`."""
+    """Points of a layout, as Parquet under the users' own ids; `tasks/kinds/points.py`."""
     report: dict[str, Any] = Field(default_factory=dict)
     """Confusion matrix, ranking histogram: what the report draws."""
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from models.kernels.attention.attention import gat_attention, gatv2_attention
 from models.kernels.sparse.adjacency import Adjacency
 from models.kernels.sparse.message import message_sum, softmax_aggregate
-from models.kernels.sparse.sddmm import sddmm
+from models.kernels.sparse.spmm import sddmm
 from tests.gpu.where import DEVICE, HAS_GPU, KERNELS, MARKS, computing_with
 from tests.kernels.graphs import spmm
 
@@ -47,8 +47,8 @@ def attend_v2(adj: Adjacency, x: Tensor) -> Tensor:
 
 OPERATORS: dict[str, Callable[[Adjacency, Tensor], Tensor]] = {
     "sum": spmm,
-    "mean": lambda adj, x: spmm(adj, x, "mean"),
-    "max": lambda adj, x: spmm(adj, x, "max"),
+    "mean": lambda adj, x: spmm(adj, x, reduce="mean"),
+    "max": lambda adj, x: spmm(adj, x, reduce="max"),
     "messages": message_sum,
     "softmax": lambda adj, x: softmax_aggregate(adj, x, torch.ones((), device=x.device)),
     "gat": attend,

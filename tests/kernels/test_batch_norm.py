@@ -8,9 +8,8 @@ from torch import Tensor, nn
 
 from models.kernels.dense.batch_norm import Running, batch_norm, reference_batch_norm
 from models.kernels.dense.dropout import dropout
-from models.layers.dropout import Dropout
-from models.layers.layer import Activation, BatchNorm, FusedSequential, normalise
-from tests.kernels.graphs import compare, numbers
+from models.layers.layer import Activation, BatchNorm, Dropout, FusedSequential, normalise
+from tests.kernels.graphs import assert_threads_do_not_matter, compare, numbers
 
 KEY = 11
 
@@ -57,24 +56,18 @@ def test_columns_far_from_zero_lose_nothing() -> None:
 
 def test_sums_do_not_depend_on_the_number_of_threads() -> None:
     x, weight, bias = numbers(9001, 70), numbers(70, seed=2), numbers(70, seed=3)
-    results = []
-    for threads in (1, 2, 3):
-        torch.set_num_threads(threads)
+
+    def run() -> tuple[Tensor, ...]:
         y = batch_norm(x, weight, bias, fresh(70), relu=True, rate=0.5, key=KEY)
-        results.append((y, *torch.autograd.grad(y.square().sum(), (x, weight, bias))))
-    for other in results[1:]:
-        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+        return y, *torch.autograd.grad(y.square().sum(), (x, weight, bias))
+
+    assert_threads_do_not_matter(run)
 
 
 def test_modules_draw_and_learn_as_one_after_the_other() -> None:
     x = numbers(50, 30).detach()
-    for activation in (
-        Activation("relu", 0.5),
-        Activation("relu"),
-        Activation("elu", 0.5),
-        Dropout(0.5),
-        nn.Identity(),
-    ):
+    kinds = (Activation("relu", 0.5), Activation("relu"), Activation("elu", 0.5), Dropout(0.5), nn.Identity())
+    for activation in kinds:
         for training in (True, False):
             joined, single = BatchNorm(30), nn.BatchNorm1d(30)
             for norm in (joined, single):
@@ -99,9 +92,10 @@ def test_float64_goes_through_torch_and_other_shapes_are_refused() -> None:
     x = numbers(5, 4)
     wide = [values.double() for values in (x, ones, zeros)]
     assert batch_norm(*wide, fresh(4, torch.float64), relu=True).dtype == torch.float64
-    with pytest.raises(ValueError, match=r"weight must be \(4,\), not \(3,\)"):
-        batch_norm(x, torch.ones(3), zeros, fresh(4))
-    with pytest.raises(ValueError, match="two rows at least, not 1"):
-        batch_norm(x[:1], ones, zeros, fresh(4))
-    with pytest.raises(ValueError, match=r"below 1, not 1\.0"):
-        batch_norm(x, ones, zeros, fresh(4), rate=1.0)
+    for given, rate, message in (
+        ((x, torch.ones(3), zeros), 0.0, r"weight must be \(4,\), not \(3,\)"),
+        ((x[:1], ones, zeros), 0.0, "two rows at least, not 1"),
+        ((x, ones, zeros), 1.0, r"below 1, not 1\.0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            batch_norm(*given, fresh(4), rate=rate)

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from models.kernel_cache import ROOT, sources
 from tests.flows.conftest import environment
 
@@ -34,6 +36,8 @@ def scaled(x):
 SCRIPT = """
 import json, sys
 from pathlib import Path
+
+import pytest
 
 from models import kernel_cache
 
@@ -64,8 +68,8 @@ class Sources:
         (self.folder / "constant.py").write_text(f"SCALE = {constant}\n")
         words = [sys.executable, "-c", SCRIPT, str(self.folder)]
         done = subprocess.run(words, capture_output=True, text=True, env=self.variables, check=True)
-        found: list[float] = json.loads(done.stdout)
-        return found
+        outcome: list[float] = json.loads(done.stdout)
+        return outcome
 
 
 def test_a_kernel_is_compiled_anew_where_one_that_it_calls_has_changed(tmp_path: Path) -> None:
@@ -82,18 +86,16 @@ def test_a_kernel_is_compiled_anew_where_one_that_it_calls_has_changed(tmp_path:
     assert len(list((sources.folder / "__pycache__").glob("caller-*"))) == 1, "unused ones go"
 
 
-def test_kernels_are_kept_in_the_folder_that_is_named(tmp_path: Path) -> None:
-    sources = Sources(tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "kept"))
+@pytest.mark.parametrize("place", ["a folder that is named", "the user's, where sources cannot be written"])
+def test_kernels_are_kept_elsewhere(tmp_path: Path, place: str) -> None:
+    variable = "NUMBA_CACHE_DIR" if "named" in place else "XDG_CACHE_HOME"
+    sources = Sources(tmp_path, **{variable: str(tmp_path / "kept")})
+    if variable == "XDG_CACHE_HOME":
+        (sources.folder / "__pycache__").touch()
     assert sources.run(3) == [6.0, 0]
     assert sources.run(3) == [6.0, 1]
     assert not list(sources.folder.rglob("*.nb?"))
-
-
-def test_kernels_of_sources_that_cannot_be_written_are_kept_for_the_user(tmp_path: Path) -> None:
-    sources = Sources(tmp_path, XDG_CACHE_HOME=str(tmp_path / "user"))
-    (sources.folder / "__pycache__").touch()
-    assert sources.run(3) == [6.0, 0]
-    assert sources.run(3) == [6.0, 1]
+    assert list((tmp_path / "kept").rglob("*.nb?"))
 
 
 def test_a_users_kernel_follows_ours(tmp_path: Path) -> None:
@@ -103,16 +105,14 @@ def test_a_users_kernel_follows_ours(tmp_path: Path) -> None:
 
 
 def test_what_a_kernel_is_compiled_from() -> None:
-    found = {
-        str(path.relative_to(ROOT)) for path in sources(ROOT / "tasks" / "sampling" / "neighborhoods" / "draws.py")
-    }
-    assert {
-        "tasks/sampling/neighborhoods/draws.py",
-        "tasks/sampling/neighborhoods/fast_random.py",
-        "tasks/counter_random.py",
-    } <= found
-    assert not any("torch" in path or path.startswith("flows") for path in found)
-    # Several names in brackets, and a module imported from its package.
-    attention = ROOT / "models" / "kernels" / "attention"
-    found = {str(path.relative_to(ROOT)) for path in sources(attention / "attention.py")}
-    assert {"models/kernels/simd/vector.py", "models/kernels/simd/_llvm.py"} <= found
+    """Several names in brackets, and a module imported from its package, too."""
+
+    def parts(file: str) -> set[str]:
+        return {str(path.relative_to(ROOT)) for path in sources(ROOT / file)}
+
+    draws = parts("tasks/sampling/neighborhoods/draws.py")
+    folder = "tasks/sampling/neighborhoods"
+    assert {f"{folder}/draws.py", f"{folder}/fast_random.py", "tasks/counter_random.py"} <= draws
+    assert not any("torch" in path or path.startswith("flows") for path in draws)
+    simd = "models/kernels/simd"
+    assert {f"{simd}/vector.py", f"{simd}/_llvm.py"} <= parts("models/kernels/attention/attention.py")

@@ -8,8 +8,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from models.kernels.dense.complex_products import complex_products
-from models.kernels.dense.sigmoid_rows import false_loss_
-from models.kernels.dense.softmax_rows import softmax_
+from models.kernels.dense.loss_rows import false_loss_, softmax_
 
 
 def drawn(rows: int, width: int, spread: float) -> Tensor:
@@ -20,45 +19,29 @@ def drawn(rows: int, width: int, spread: float) -> Tensor:
 @pytest.mark.parametrize("spread", [0.1, 3.0, 60.0])
 @pytest.mark.parametrize("with_beside", [False, True])
 def test_shares_and_sums(width: int, spread: float, with_beside: bool) -> None:
+    """Minus infinity has no share; float64 goes through torch."""
     scores = drawn(9, width, spread)
     beside = drawn(1, 9, spread)[0] if with_beside else None
+    if with_beside:
+        scores[1, width // 2] = scores[3, -1] = scores[4] = -torch.inf
     every = scores.double() if beside is None else torch.cat([scores.double(), beside.double()[:, None]], 1)
-    found = scores.clone()
-    sums = softmax_(found, beside)
-    torch.testing.assert_close(sums.double(), every.logsumexp(1), rtol=1e-6, atol=2e-6)
-    torch.testing.assert_close(found.double(), every.softmax(1)[:, :width], rtol=2e-5, atol=1e-7)
+    for kind in (torch.float32, torch.float64):
+        shares = scores.to(kind, copy=True)
+        sums = softmax_(shares, None if beside is None else beside.to(kind))
+        torch.testing.assert_close(sums.double(), every.logsumexp(1), rtol=1e-6, atol=2e-6)
+        torch.testing.assert_close(shares.double(), every.softmax(1)[:, :width], rtol=2e-5, atol=1e-7)
+        assert not shares[scores.isinf()].any()
 
 
-def test_other_kinds_of_floats_go_through_torch() -> None:
-    scores = drawn(4, 6, 2.0).double()
-    found = scores.clone()
-    torch.testing.assert_close(softmax_(found), scores.logsumexp(1))
-    torch.testing.assert_close(found, scores.softmax(1))
-
-
-@pytest.mark.parametrize("width", [3, 64, 70])
-def test_minus_infinity_has_no_share(width: int) -> None:
-    scores, beside = drawn(5, width, 1.0), torch.tensor([0.5, -1.0, 2.0, 0.0, 1.0])
-    scores[1, 2] = scores[3, -1] = -torch.inf
-    scores[4] = -torch.inf
-    wanted = torch.cat([scores, beside[:, None]], 1)
-    found = scores.clone()
-    torch.testing.assert_close(softmax_(found, beside), wanted.logsumexp(1))
-    assert found[1, 2] == 0
-    assert found[3, -1] == 0
-    assert not found[4].any()
-
-
-def test_large_scores_do_not_overflow() -> None:
+def test_large_scores_do_not_overflow_and_not_a_number_passes() -> None:
     scores = torch.tensor([[1e30, 1e30, -1e30], [-1e30, -1e30, -2e30]])
     softmax_(scores)
     torch.testing.assert_close(scores, torch.tensor([[0.5, 0.5, 0.0], [0.5, 0.5, 0.0]]), atol=1e-6, rtol=0)
-
-
-def test_not_a_number_passes() -> None:
     scores = drawn(2, 64, 1.0)
     scores[0, 5] = torch.nan
-    assert softmax_(scores).isnan().tolist() == [True, False]
+    assert softmax_(scores.clone()).isnan().tolist() == [True, False]
+    false_loss_(scores, 1.0)
+    assert scores.isnan().any(1).tolist() == [True, False]
 
 
 def plain(scores: Tensor, weight: float, margin: float, adversarial: float) -> Tensor:
@@ -94,13 +77,6 @@ def test_a_row_without_any_score_is_nothing(adversarial: float) -> None:
     torch.testing.assert_close(scores[1], torch.full((70,), torch.tensor(1.0).sigmoid().item() / 70))
 
 
-def test_a_loss_of_not_a_number() -> None:
-    scores = torch.zeros(2, 64)
-    scores[0, 5] = torch.nan
-    assert false_loss_(scores, 1.0) != false_loss_(torch.zeros(2, 64), 1.0)
-    assert scores[0].isnan().any()
-
-
 @pytest.mark.parametrize("half", [1, 7, 33, 64, 100, 250])
 @pytest.mark.parametrize("conjugate", [False, True])
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64])
@@ -108,9 +84,9 @@ def test_products_of_complex_rows(half: int, conjugate: bool, kind: torch.dtype)
     generator = torch.Generator().manual_seed(half)
     a, b = torch.randn(2, 13, 2 * half, generator=generator, dtype=kind)
     other = torch.complex(*b.chunk(2, 1))
-    wanted = torch.complex(*a.chunk(2, 1)) * (other.conj() if conjugate else other)
-    found = complex_products(a, b, conjugate=conjugate)
-    torch.testing.assert_close(found, torch.cat([wanted.real, wanted.imag], 1))
+    expected = torch.complex(*a.chunk(2, 1)) * (other.conj() if conjugate else other)
+    made = complex_products(a, b, conjugate=conjugate)
+    torch.testing.assert_close(made, torch.cat([expected.real, expected.imag], 1))
 
 
 def test_gradients_come_from_torch_where_they_are_asked_for() -> None:

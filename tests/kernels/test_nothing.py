@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from models.kernels.dense.dropout import dropout, relu_dropout
 from tasks.components.connected import connected_components
 from tasks.ingest.ids.id_index import IdIndex
 from tasks.partition.kernels.quality import count_cut, cut_matrix
@@ -47,19 +46,8 @@ def test_features(num_nodes: int, width: int, rows: int, stored: Any, dtype: tor
     mean_rows(np.zeros(num_nodes + 1, np.int64), NO_EDGES, x, x.copy())
 
 
-@pytest.mark.parametrize("shape", [(0, 4), (4, 0), (0, 0)])
-def test_layers(shape: tuple[int, int]) -> None:
-    for drop in (dropout, relu_dropout):
-        x = torch.zeros(shape, requires_grad=True)
-        drop(x, 0.5).sum().backward()  # type: ignore[operator]
-        assert x.grad is not None
-
-
-def test_lists() -> None:
+def test_lists_and_negatives() -> None:
     assert len(sort_and_compress(np.zeros(0, np.uint64), np.zeros(0, np.int64), 40, True)[0]) == 0
     assert len(IdIndex().sort()) == 0
-
-
-def test_negatives() -> None:
     graph: Any = {"csc_indptr": np.zeros(1, np.int64), "csc_indices": NO_EDGES}
     assert NegativeSampler(graph, 2).draw(np.zeros((0, 2), np.int64), 0).shape == (0, 2)

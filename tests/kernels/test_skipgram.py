@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -33,46 +35,44 @@ def samples(num_rows: int, count: int, negatives: int, seed: int = 3) -> tuple[A
     return pairs.astype(np.int32), others.astype(np.int32)
 
 
-def in_turn(vertex: RowTable) -> bool:
-    """Whether a row that is twice among a pair's contexts is read again after its first step."""
-    return vertex.stride <= WHOLE_ROW
+def check_steps(
+    vertex: RowTable, context: RowTable, pairs: Array, negatives: Array, tolerance: float = 2e-4, **options: Any
+) -> None:
+    expected = vertex.read().astype(np.float64), context.read().astype(np.float64)
+    rate, weight, group = options["rate"], options.get("negative_weight", 1.0), options.get("group", 1)
+    train_pairs(vertex, context, pairs[:, 0], pairs[:, 1], negatives, **options)
+    first, second = expected[0], expected[0] if context is vertex else expected[1]
+    alone = np.repeat(negatives, group, 0)[: len(pairs)]
+    reference_train_pairs(first, second, pairs, alone, rate, weight, in_turn=group == 1 and vertex.stride <= WHOLE_ROW)
+    np.testing.assert_allclose(vertex.read(), first, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(context.read(), second, rtol=tolerance, atol=tolerance)
+    assert not vertex.values.reshape(vertex.num_rows, -1)[:, vertex.width :].any()
 
 
 @pytest.mark.parametrize("width", [1, *NARROW, 7, 16, 33, 100, 128, 200, WIDEST + 9])
 @pytest.mark.parametrize("weight", [1.0, 5.0])
 def test_steps_are_those_of_the_formula(width: int, weight: float) -> None:
-    vertex, context = (table(23, width, seed) for seed in (1, 2))
-    expected = vertex.read().astype(np.float64), context.read().astype(np.float64)
-    pairs, negatives = samples(23, 150, 3)
-    rate = 0.3 / weight
-    train_pairs(vertex, context, pairs[:, 0], pairs[:, 1], negatives, rate=rate, negative_weight=weight)
-    reference_train_pairs(*expected, pairs, negatives, rate, weight, in_turn=in_turn(vertex))
-    np.testing.assert_allclose(vertex.read(), expected[0], rtol=2e-4, atol=2e-4)
-    np.testing.assert_allclose(context.read(), expected[1], rtol=2e-4, atol=2e-4)
-    filling = vertex.values.reshape(23, -1)[:, width:]
-    assert not filling.any()
+    """A row that is twice among a pair's contexts is read again after its first step, where rows fit into registers."""
+    tables = (table(23, width, seed) for seed in (1, 2))
+    check_steps(*tables, *samples(23, 150, 3), rate=0.3 / weight, negative_weight=weight)
 
 
 def test_one_table_for_both_ends() -> None:
     vertex = table(40, 20, 1)
-    expected = vertex.read().astype(np.float64)
     pairs, negatives = samples(40, 200, 4)
     others = (pairs[:, 1] != pairs[:, 0]) & (negatives != pairs[:, :1]).all(1)  # a row is read before it is moved
-    pairs, negatives = pairs[others], negatives[others]
-    train_pairs(vertex, vertex, pairs[:, 0], pairs[:, 1], negatives, rate=0.1)
-    reference_train_pairs(expected, expected, pairs, negatives, 0.1, in_turn=in_turn(vertex))
-    np.testing.assert_allclose(vertex.read(), expected, rtol=1e-4, atol=1e-5)
+    check_steps(vertex, vertex, pairs[others], negatives[others], 1e-4, rate=0.1)
 
 
 def test_rows_asked_for_far_ahead_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     pairs, negatives = samples(40, 200, 4)
-    found = []
+    results = []
     for cache in (1 << 30, 0):
         monkeypatch.setattr(skipgram, "last_cache_bytes", lambda cache=cache: cache)
         vertex, context = table(40, 20, 1), table(40, 20, 2)
         train_pairs(vertex, context, pairs[:, 0], pairs[:, 1], negatives, rate=0.1)
-        found.append(vertex.read())
-    assert np.array_equal(*found)
+        results.append(vertex.read())
+    assert np.array_equal(*results)
 
 
 @pytest.mark.parametrize("width", [16, 200])
@@ -89,28 +89,19 @@ def test_numbers_that_are_none_pass(width: int, number: float) -> None:
 @pytest.mark.parametrize("num_negatives", [0, 1])
 def test_few_negatives_and_no_pairs(num_negatives: int) -> None:
     vertex, context = table(10, 8, 1), table(10, 8, 2)
-    expected = vertex.read().astype(np.float64), context.read().astype(np.float64)
+    before = vertex.read()
     pairs, negatives = samples(10, 30, 1)
-    negatives = negatives[:, :num_negatives]
     train_pairs(vertex, context, pairs[:0, 0], pairs[:0, 1], negatives[:0], rate=0.1)
-    assert np.array_equal(vertex.read(), expected[0].astype(np.float32))
-    train_pairs(vertex, context, pairs[:, 0], pairs[:, 1], negatives, rate=0.1)
-    reference_train_pairs(*expected, pairs, negatives, 0.1, in_turn=in_turn(vertex))
-    np.testing.assert_allclose(vertex.read(), expected[0], rtol=1e-5, atol=1e-6)
+    assert np.array_equal(vertex.read(), before)
+    check_steps(vertex, context, pairs, negatives[:, :num_negatives], 1e-5, rate=0.1)
 
 
 @pytest.mark.parametrize("width", [20, WIDEST + 1])
 def test_negatives_shared_by_pairs(width: int) -> None:
     """Where all rows of a group differ, taking its pairs one by one comes to the same up to the order of steps."""
-    vertex, context = table(64, width, 1), table(64, width, 2)
-    expected = vertex.read().astype(np.float64), context.read().astype(np.float64)
     order = np.random.default_rng(0).permutation(64).astype(np.int32)
-    centres, contexts, negatives = order[:10], order[10:20], order[20:29].reshape(3, 3)
-    train_pairs(vertex, context, centres, contexts, negatives, rate=1e-3, group=4)
-    pairs = np.stack([centres, contexts], 1)
-    reference_train_pairs(*expected, pairs, np.repeat(negatives, 4, 0)[:10], 1e-3)
-    np.testing.assert_allclose(vertex.read(), expected[0], rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(context.read(), expected[1], rtol=1e-4, atol=1e-5)
+    pairs, negatives = np.stack([order[:10], order[10:20]], 1), order[20:29].reshape(3, 3)
+    check_steps(table(64, width, 1), table(64, width, 2), pairs, negatives, 1e-4, rate=1e-3, group=4)
 
 
 def test_small_changes_reach_tables_of_16_bits() -> None:
@@ -154,18 +145,14 @@ def test_loss_is_that_of_the_formula() -> None:
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_rows_begin_at_cache_lines(precision: Precision) -> None:
+def test_rows_begin_at_cache_lines_which_points_of_layouts_share(precision: Precision) -> None:
     for width in (1, 16, 33, 100, 128, 257, 1000):
         made = RowTable.zeros(5, width, precision)
         assert made.stride * made.values.itemsize % 64 == 0
         assert made.stride >= width
         assert made.values.ctypes.data % 64 == 0
-    assert row_stride(128) == 128
-
-
-def test_points_of_layouts_share_cache_lines() -> None:
-    assert (row_stride(2), row_stride(3)) == (2, 4)
-    assert (row_stride(2, "bfloat16"), row_stride(4), row_stride(1)) == (32, 16, 16)
+    assert [row_stride(width) for width in (128, 4, 3, 2, 1)] == [128, 16, 4, 2, 16]
+    assert row_stride(2, "bfloat16") == 32
     made = RowTable.zeros(100, 3, rule=UpdateRule("momentum"))
     assert made.values.size == made.moment.size == 400
     assert made.values.nbytes == 100 * row_bytes(3, "float32", UpdateRule())

@@ -25,14 +25,9 @@ def on_device(array: Array) -> Tensor:
 
 
 def train(
-    vertex: RowTable,
-    context: RowTable,
-    pairs: Array,
-    negatives: Array,
-    programs: int = 1,
-    adds: Any = None,
+    vertex: RowTable, context: RowTable, pairs: Array, negatives: Array, programs: int = 1, adds: Any = None,
     **given: Any,
-) -> None:
+) -> None:  # fmt: skip
     """Train copies on the device, by one program, and take their rows back; `adds` None: as it is for such tables."""
     from models.kernels.skipgram.train_pairs_triton import Concurrency, train_pairs
 
@@ -49,6 +44,11 @@ def doubles(*tables: RowTable) -> list[Any]:
     return [each.read().astype(np.float64) for each in tables]
 
 
+def assert_near(tables: list[RowTable], expected: list[Any], rtol: float = 1e-4, atol: float = 1e-5) -> None:
+    for made, exact in zip(tables, expected, strict=True):
+        np.testing.assert_allclose(made.read(), exact, rtol=rtol, atol=atol)
+
+
 @pytest.mark.parametrize("adds", [True, False])
 @pytest.mark.parametrize(
     ("width", "num_negatives", "group"),
@@ -62,8 +62,7 @@ def test_steps_are_those_of_the_formula(width: int, num_negatives: int, group: i
     options = {"rate": 0.1, "group": group, "negative_weight": 3.0}
     train(vertex, context, pairs, negatives, adds=adds, **options)
     reference_train_groups(*expected, pairs, negatives, **options)
-    np.testing.assert_allclose(vertex.read(), expected[0], rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(context.read(), expected[1], rtol=1e-4, atol=1e-5)
+    assert_near([vertex, context], expected)
     assert not vertex.values.reshape(23, -1)[:, width:].any()
 
 
@@ -76,8 +75,7 @@ def test_a_pair_whose_rows_differ_moves_as_on_the_cpu(num_rows: int, width: int,
     rows = np.stack([np.random.default_rng(number).permutation(num_rows)[:6] for number in range(3 + num_rows)])
     train(vertex, context, rows[:, :2], rows[:, 2:], rate=rate, adds=adds)
     reference_train_pairs(*expected, rows[:, :2], rows[:, 2:], rate)
-    np.testing.assert_allclose(vertex.read(), expected[0], rtol=5e-4, atol=5e-4)
-    np.testing.assert_allclose(context.read(), expected[1], rtol=5e-4, atol=5e-4)
+    assert_near([vertex, context], expected, 5e-4, 5e-4)
 
 
 @pytest.mark.parametrize("adds", [True, False])
@@ -91,7 +89,7 @@ def test_one_table_for_both_ends(group: int, adds: bool) -> None:
     negatives = negatives[: -(-30 // group)]
     train(vertex, vertex, pairs, negatives, rate=0.2, group=group, adds=adds)
     reference_train_groups(expected, expected, pairs, negatives, 0.2, 1.0, group)
-    np.testing.assert_allclose(vertex.read(), expected, rtol=1e-4, atol=1e-5)
+    assert_near([vertex], [expected])
 
 
 @pytest.mark.parametrize("group", [1, 4])
@@ -107,8 +105,7 @@ def test_tables_of_16_bits(group: int) -> None:
     for noise in (7, 7, 2**62 + 1):
         tables = fresh("bfloat16")
         train(*tables, pairs, negatives, rate=0.05, group=group, noise=noise)
-        for found, exact in zip(tables, expected, strict=True):
-            np.testing.assert_allclose(found.read(), exact, rtol=0.03, atol=0.01)
+        assert_near(tables, expected, 0.03, 0.01)
         results.append(tables[0].read())
     assert np.array_equal(results[0], results[1])
     assert not np.array_equal(results[0], results[2])
@@ -143,8 +140,7 @@ def test_chunks_have_rates_and_counts_of_their_own() -> None:
     train(*together, chunks, drawn, group=2, **given)
     for number, count in enumerate(counts):
         train(*apart, chunks[number, :count], drawn[number, : -(-count // 2)], group=2, rate=rates[number])
-    for found, expected in zip(together, apart, strict=True):
-        np.testing.assert_allclose(found.read(), expected.read(), rtol=1e-6, atol=1e-7)
+    assert_near(together, doubles(*apart), 1e-6, 1e-7)
 
 
 def test_no_step_is_lost_where_many_programs_add_to_one_row(monkeypatch: pytest.MonkeyPatch) -> None:

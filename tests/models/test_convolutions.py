@@ -16,10 +16,9 @@ from models.block import Block
 from models.dgl import adapter as dgl_adapter
 from models.dgl.conv import block_handle
 from models.facts import GraphFacts
-from models.gnn.gat import GatConv
-from models.gnn.gatv2 import Gatv2Conv
+from models.gnn.deepgcn import GenConv
+from models.gnn.gat import GatConv, Gatv2Conv
 from models.gnn.gcn import GcnConv
-from models.gnn.genconv import GenConv
 from models.gnn.gin import GinConv
 from models.gnn.graphsage import SageConv
 from models.gnn.rgcn import RelationalConv
@@ -72,12 +71,15 @@ def true_over_sampled(block: Block) -> Tensor:
     return torch.where(counts > 0, true / counts.clamp(min=1), 0.0)[:, None]
 
 
-def edge_rows(maps: Any, block: Block) -> Tensor:
-    """U f_e of each edge, (E, D), whose sums a convolution takes from sums of f."""
+def edge_rows(maps: Any, block: Block) -> Tensor | None:
+    """What each edge adds, (E, D)."""
+    if maps is None:
+        return None
     assert block.edge_feat is not None
     assert block.edge_feat_cat is not None
     rows = maps.categories.table[block.edge_feat_cat[:, 0]] + maps.categories.table[3 + block.edge_feat_cat[:, 1]]
-    return rows if maps.numbers is None else rows + block.edge_feat @ maps.numbers.weight.T
+    linear = maps.linear if isinstance(maps, EdgeEncoder) else maps.numbers
+    return rows if linear is None else rows + linear(block.edge_feat)  # type: ignore[no-any-return]
 
 
 def into(block: Block) -> Tensor:
@@ -97,10 +99,11 @@ def dense_sage(conv: SageConv, block: Block, x: Tensor) -> Tensor:
         masked = torch.where(a[:, :, None] > 0, conv.pool(x)[None], float("-inf")).amax(1)
         neighbors = torch.where(counts > 0, masked, 0.0)
     y = x[: block.num_dst] @ conv.own.weight.T + conv.own.bias + neighbors @ conv.neighbor.weight.T
-    if conv.edges is None:
+    rows = edge_rows(conv.edges, block)
+    if rows is None:
         return y
     scale = true_over_sampled(block) if conv.aggregator == "sum" else 1 / counts.clamp(min=1)
-    return y + into(block) @ edge_rows(conv.edges, block) * scale
+    return y + into(block) @ rows * scale
 
 
 def dense_gcn(conv: GcnConv, block: Block, x: Tensor) -> Tensor:
@@ -109,30 +112,17 @@ def dense_gcn(conv: GcnConv, block: Block, x: Tensor) -> Tensor:
     a = a + torch.eye(block.num_dst, block.num_src, dtype=torch.float64)
     norm = (degree + 1).rsqrt()
     y = (norm[: block.num_dst, None] * a * norm) @ x @ conv.linear.weight.T + conv.bias
-    if conv.edges is None:
+    rows = edge_rows(conv.edges, block)
+    if rows is None:
         return y
-    rows = edge_rows(conv.edges, block) * norm[block.indices.long()][:, None]
+    rows = rows * norm[block.indices.long()][:, None]
     return y + into(block) @ rows * true_over_sampled(block) * norm[: block.num_dst, None]
 
 
-def edge_vector(encoder: EdgeEncoder | None, block: Block, e: int) -> Tensor | float:
-    if encoder is None:
-        return 0.0
-    assert block.edge_feat is not None
-    assert block.edge_feat_cat is not None
-    table, codes = encoder.categories.table, block.edge_feat_cat[e]  # type: ignore[union-attr]
-    vector = table[codes[0]] + table[3 + codes[1]]
-    return vector if encoder.linear is None else vector + encoder.linear(block.edge_feat[e])
-
-
-def edge_by_edge_gin(conv: GinConv, block: Block, x: Tensor) -> Tensor:
-    rows = [torch.zeros_like(x[0]) for _ in range(block.num_dst)]
-    for e, (u, v) in enumerate(zip(block.indices.tolist(), destinations(block).tolist(), strict=True)):
-        message = x[u]
-        if conv.edges is not None:
-            message = torch.relu(message + edge_vector(conv.edges, block, e))
-        rows[v] = rows[v] + message
-    return conv.mlp((1 + conv.eps) * x[: block.num_dst] + torch.stack(rows) * true_over_sampled(block))
+def dense_gin(conv: GinConv, block: Block, x: Tensor) -> Tensor:
+    messages, extra = x[block.indices.long()], edge_rows(conv.edges, block)
+    sums = into(block) @ (messages if extra is None else torch.relu(messages + extra))
+    return conv.mlp((1 + conv.eps) * x[: block.num_dst] + sums * true_over_sampled(block))
 
 
 def dense_relational(conv: RelationalConv, block: Block, x: Tensor) -> Tensor:
@@ -154,22 +144,17 @@ def gen_conv(edges: bool, **options: Any) -> Callable[[int, int], nn.Module]:
 
 
 def edge_by_edge_gen(conv: GenConv, block: Block, x: Tensor) -> Tensor:
-    sources, ends = block.indices.tolist(), destinations(block).tolist()
-    messages: list[list[Tensor]] = [[] for _ in range(block.num_dst)]
-    for e, (u, v) in enumerate(zip(sources, ends, strict=True)):
-        messages[v].append(torch.relu(x[u] + edge_vector(conv.edges, block, e)) + 1e-7)
+    messages, extra = x[block.indices.long()], edge_rows(conv.edges, block)
+    messages = torch.relu(messages if extra is None else messages + extra) + 1e-7
     rows = []
-    for v, parts in enumerate(messages):
-        if not parts:
-            rows.append(torch.zeros_like(x[0]))
-            continue
-        m = torch.stack(parts)
+    for v, (low, high) in enumerate(block.indptr.unfold(0, 2, 1).tolist()):
+        m = messages[low:high]
         if conv.beta is not None:
             rows.append((torch.softmax(conv.beta * m, 0) * m).sum(0))
         elif conv.aggregator == "max":
-            rows.append(m.amax(0))
+            rows.append(m.amax(0) if high > low else torch.zeros_like(x[0]))
         else:
-            scale = 1 / len(parts) if conv.aggregator == "mean" else true_over_sampled(block)[v]
+            scale = 1 / max(high - low, 1) if conv.aggregator == "mean" else true_over_sampled(block)[v]
             rows.append(m.sum(0) * scale)
     return conv.mlp(x[: block.num_dst] + torch.stack(rows))
 
@@ -202,7 +187,9 @@ def dense_attention(conv: Any, block: Block, x: Tensor) -> Tensor:
 
 def edge_by_edge_attention(conv: Any, block: Block, x: Tensor) -> Tensor:
     """Scores and messages of edges one after the other; an edge that is there for attention alone carries nothing."""
-    rows = edge_rows(conv.carried, block).view(-1, conv.heads, conv.dim)
+    rows = edge_rows(conv.carried, block).view(  # type: ignore[union-attr]
+        -1, conv.heads, conv.dim
+    )
     if isinstance(conv, GatConv):
         z = (x @ conv.linear.weight.T).view(-1, conv.heads, conv.dim)
         own = z
@@ -245,9 +232,9 @@ CASES: dict[str, tuple[Callable[[int, int], nn.Module], Callable[..., Tensor]]] 
     "gatv2-bonds": (gat_conv(Gatv2Conv, BOND_FACTS), edge_by_edge_attention),
     "rgcn": (lambda i, o: RelationalConv(i, o, 3, None), dense_relational),
     "rgcn-bases": (lambda i, o: RelationalConv(i, o, 3, 2), dense_relational),
-    "gin": (lambda i, o: GinConv(i, o, PLAIN_FACTS), edge_by_edge_gin),
-    "gin-edges": (lambda i, o: GinConv(i, o, EDGE_FACTS), edge_by_edge_gin),
-    "gin-bonds": (lambda i, o: GinConv(i, o, BOND_FACTS), edge_by_edge_gin),
+    "gin": (lambda i, o: GinConv(i, o, PLAIN_FACTS), dense_gin),
+    "gin-edges": (lambda i, o: GinConv(i, o, EDGE_FACTS), dense_gin),
+    "gin-bonds": (lambda i, o: GinConv(i, o, BOND_FACTS), dense_gin),
     "gat": (gat_conv(GatConv), dense_attention),
     "gat-mean": (gat_conv(GatConv, output="mean", self_loops=False), dense_attention),
     "gatv2": (gat_conv(Gatv2Conv), dense_attention),

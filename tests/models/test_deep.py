@@ -13,9 +13,9 @@ from configs.registry import MODELS
 from models.base import GraphModel
 from models.block import Batch, Block, Inputs
 from models.facts import GraphFacts
-from models.gnn.genconv import GenConv
+from models.gnn.deepgcn import GenConv
 from models.gnn.reversible import ReversibleLayer
-from models.layers.dropout import Dropout
+from models.layers.layer import Dropout
 
 
 def ring(num_nodes: int, dim: int, task: str = "node", dtype: torch.dtype = torch.float32) -> Batch:
@@ -180,35 +180,6 @@ def test_virtual_nodes_join_res_blocks_as_published() -> None:
     [scores, grads] = gradients(model, batch)
     assert scores.shape == (2, 3)
     assert grads.keys() == {name for name, _ in model.named_parameters()}
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"norm_first": True}, "model.norm_first does nothing in deepgcn"),
-        ({"residual": True}, "model.residual does nothing"),
-        ({"head": "none"}, "model.head=none does nothing"),
-        ({"aggregator": "mean", "beta": 2.0}, "model.beta is for model.aggregator=softmax"),
-        ({"aggregator": "sum", "learn_aggregator": True}, "a sum has nothing to learn"),
-        ({"aggregator": "max"}, "does not read edge features"),
-        ({"groups": 2}, "model.groups is for model.reversible"),
-        ({"reversible": True, "groups": 3}, "groups=3 does not divide hidden_dim=8"),
-        ({"reversible": True, "block": "res"}, "model.reversible works with model.block=res. only"),
-        ({"reversible": True, "checkpoint": True}, "model.checkpoint=false only"),
-        ({"virtual_node": True}, "model.virtual_node is for graph tasks and this is a node task"),
-        ({"virtual_node": True, "task": "link"}, "model.virtual_node is for graph tasks and this is a link task"),
-        (
-            {"virtual_node": True, "task": "graph", "block": "res"},
-            "model.virtual_node works with model.block=res. only",
-        ),
-        ({"virtual_node": True, "task": "graph", "checkpoint": True}, "model.checkpoint=false only"),
-        ({"virtual_node": True, "task": "graph", "reversible": True}, "model.reversible=false only"),
-        ({"virtual_node": True, "task": "graph", "num_layers": 1}, "take model.num_layers=2"),
-    ],
-)
-def test_options_that_do_not_fit_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(RecipeError, match=message):
-        deep(**options)
 
 
 @pytest.mark.parametrize("aggregator", ["mean", "sum"])

@@ -22,7 +22,6 @@ from models.block import Batch, Block, Inputs
 from models.dgl.adapter import convolution_options, load_dgl
 from models.dgl.convolutions import CONVOLUTIONS, REFUSED, find_convolution
 from models.facts import GraphFacts
-from models.losses import LOSSES
 from tasks.apply.model.published import model_recipe
 from tasks.inference.predictor import Predictor
 from tasks.kinds.of import predict
@@ -30,9 +29,9 @@ from tasks.sampling.rows.features import FeatureSource, whole_graph
 from tasks.stage import Parent
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import ArrayWriter, GraphStore
-from tasks.train.loaders.base import Loader
 from tasks.train.state.checkpoint import best_state, load_model, save_atomic
 from tests.loaders import make_loader
+from tests.models.test_contract import check_learns
 from tests.support import WITHOUT_DGL, link_graph, molecule_graph, node_graph
 
 pytestmark = pytest.mark.skipif(WITHOUT_DGL, reason="DGL has no wheel for this Python")
@@ -73,25 +72,6 @@ def build(parent: Parent, conv: str, **options: Any) -> tuple[GraphModel, GraphS
     return model, GraphStore(parent.folder, parent.manifest)
 
 
-def train(model: GraphModel, store: GraphStore, loader: Loader, steps: int = 4) -> None:
-    """Some steps; each parameter gets a gradient, all numbers stay finite, and the loss falls."""
-    loss_of, losses = LOSSES[store.manifest.task_type], []
-    optimizer = torch.optim.Adam([each for each in model.parameters() if each.requires_grad], lr=0.01)
-    batch = loader.batch(np.arange(min(20, loader.num_seeds)), key=3)
-    for step in range(steps):
-        loss = loss_of(model(batch), batch.target)
-        optimizer.zero_grad()
-        loss.backward()
-        for name, parameter in model.named_parameters():
-            if parameter.requires_grad and step == 0:
-                assert parameter.grad is not None, f"{name} got no gradient"
-                assert torch.isfinite(parameter.grad).all(), name
-        optimizer.step()
-        losses.append(loss.item())
-    assert np.isfinite(losses).all()
-    assert min(losses[1:]) < losses[0]
-
-
 def saved_and_loaded(model: GraphModel, folder: Path) -> GraphModel:
     save_atomic(best_state(model, "digest", 1, 0.5), folder / "best.pt")
     return load_model(folder / "best.pt")
@@ -113,7 +93,7 @@ def test_every_convolution_trains_saves_and_serves(tmp_path: Path, conv: str) ->
     """On the whole graph; then layer by layer, or in one piece where a convolution needs that."""
     parent = rich_graph(tmp_path, "node")
     model, store = build(parent, conv)
-    train(model, store, make_loader("full", store, FeatureSource.of(store, model), model))
+    check_learns(model, store, make_loader("full", store, FeatureSource.of(store, model), model), steps=4)
     again = saved_and_loaded(model, tmp_path)
     expected = predict(Predictor(store), model, "test").scores
     assert_same(predict(Predictor(store), again, "test").scores, expected)
@@ -134,7 +114,7 @@ def test_every_convolution_reads_blocks_or_says_why_not(tmp_path: Path, conv: st
     assert model.is_layered
     config.check_batches("neighbor", keeps_nodes=False, all_neighbors=False, symmetric=True)
     features = FeatureSource.of(store, model)
-    train(model, store, make_loader("neighbor", store, features, model, fanout=(3, 3)))
+    check_learns(model, store, make_loader("neighbor", store, features, model, fanout=(3, 3)), steps=4)
     loader = make_loader("neighbor", store, features, model, fanout=(-1, -1))
     block, inputs = whole_graph(store, features)
     rows = torch.from_numpy(np.asarray(store["train_idx"], np.int64))
@@ -151,7 +131,7 @@ def test_every_convolution_learns_pairs_and_graphs(tmp_path: Path, conv: str) ->
     for task, loader in (("link", "full_edge"), ("graph", "graph")):
         folder = tmp_path / task
         model, store = build(rich_graph(folder, task), conv)
-        train(model, store, make_loader(loader, store, FeatureSource.of(store, model), model))
+        check_learns(model, store, make_loader(loader, store, FeatureSource.of(store, model), model), steps=4)
         again = saved_and_loaded(model, folder)
         name = "positive" if task == "link" else "scores"
         expected = getattr(predict(Predictor(store), model, "test"), name)
@@ -278,37 +258,23 @@ def test_the_few_that_cannot_are_refused_by_name(conv: str) -> None:
         ({"conv": "GatedGraphConv", "options": {"n_steps": True}}, r"options\.n_steps=True: a whole number"),
         ({"conv": "TAGConv", "options": {"k": 2**40}}, r"options\.k: 1099511627776 is beyond the largest"),
         ({"conv": "AGNNConv", "options": {"init_beta": float("nan")}}, r"options\.init_beta=nan is not a number"),
+        ({"options": {"aggregator_type": "median"}}, "SAGEConv refuses .*Invalid aggregator_type"),
+        ({"conv": "GATConv", "options": {"num_heads": 3}}, "num_heads=3 does not divide the layer's width 8"),
+        ({"conv": "EGNNConv", "coordinates": 9}, "the last 9 feature columns, and there are 8"),
+        ({"conv": "GCN2Conv", "norm_first": True}, "norm_first cannot be used with model.conv=GCN2Conv"),
+        ({"edge_weights": True, "conv": "GATv2Conv"}, "edge_weights does nothing"),
+        ({"conv": "AtomicConv", "options": {"rbf_kernel_means": ("a",)}}, "AtomicConv refuses .*ValueError"),
+        ({"conv": "PNAConv", "options": {"aggregators": ()}}, "=PNAConv with .*'aggregators': .*non-empty list"),
+        ({"conv": "TWIRLSConv", "options": {"dropout": 2}}, "=TWIRLSConv with .*'dropout': 2.: .*between 0 and 1"),
+        ({"conv": "TWIRLSConv", "options": {"norm": "left"}}, "=TWIRLSConv with .*'norm': 'left'.: .*'norms'"),
+        ({"conv": "NNConv"}, "reads edge features and the graph has none"),
+        ({"conv": "AtomicConv"}, "reads the edges' lengths"),
     ],
 )
-def test_a_recipe_is_told_what_is_wrong(given: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
-        MODELS.config({"name": "dgl", **given})
-
-
-@pytest.mark.parametrize(
-    ("given", "facts", "message"),
-    [
-        ({"options": {"aggregator_type": "median"}}, FACTS, "SAGEConv refuses .*Invalid aggregator_type"),
-        ({"conv": "GATConv", "options": {"num_heads": 3}}, FACTS, "num_heads=3 does not divide the layer's width 8"),
-        ({"conv": "NNConv"}, replace(FACTS, edge_feature_dim=0), "reads edge features and the graph has none"),
-        ({"conv": "AtomicConv"}, replace(FACTS, edge_feature_dim=0), "reads the edges' lengths"),
-        ({"conv": "EGNNConv", "coordinates": 9}, FACTS, "the last 9 feature columns, and there are 8"),
-        ({"conv": "GCN2Conv", "norm_first": True}, FACTS, "norm_first cannot be used with model.conv=GCN2Conv"),
-        ({"edge_weights": True, "conv": "GATv2Conv"}, FACTS, "edge_weights does nothing"),
-        ({"conv": "AtomicConv", "options": {"rbf_kernel_means": ("a",)}}, FACTS, "AtomicConv refuses .*ValueError"),
-        ({"conv": "PNAConv", "options": {"aggregators": ()}}, FACTS, "=PNAConv with .*'aggregators': .*non-empty list"),
-        (
-            {"conv": "TWIRLSConv", "options": {"dropout": 2}},
-            FACTS,
-            "=TWIRLSConv with .*'dropout': 2.: .*between 0 and 1",
-        ),
-        ({"conv": "TWIRLSConv", "options": {"norm": "left"}}, FACTS, "=TWIRLSConv with .*'norm': 'left'.: .*'norms'"),
-    ],
-)
-def test_a_model_is_told_what_does_not_fit(given: dict[str, Any], facts: GraphFacts, message: str) -> None:
-    config = MODELS.config({"name": "dgl", "hidden_dim": 8, **given})
-    with pytest.raises(RecipeError, match=message):
-        MODELS.create(config, facts)
+def test_what_does_not_fit_is_told(given: dict[str, Any], message: str) -> None:
+    facts = replace(FACTS, edge_feature_dim=0) if message.startswith("reads") else FACTS
+    with pytest.raises((ValidationError, RecipeError), match=message):
+        MODELS.create(MODELS.config({"name": "dgl", "hidden_dim": 8, **given}), facts)
 
 
 def test_directed_graphs_and_out_degrees() -> None:

@@ -78,6 +78,19 @@ def test_link_heads() -> None:
     assert torch.equal(mlp.score(u, v), mlp.score(v, u))
 
 
+def test_losses_leave_missing_labels_out() -> None:
+    softplus = torch.nn.functional.softplus
+    scores, nan = torch.tensor([[2.0, -1.0], [0.5, 0.5]]), float("nan")
+    target, pairs = torch.tensor([[1.0, nan], [nan, 0.0]]), torch.tensor([1.0, -1.0, 3.0])
+    for kind, given, labels, expected in (
+        ("multilabel", scores, target, (softplus(torch.tensor(-2.0)) + softplus(torch.tensor(0.5))) / 2),
+        ("regression", scores, target, torch.tensor((1.0 + 0.25) / 2)),
+        ("multiclass", scores, torch.tensor([0, -1]), softplus(torch.tensor(-3.0))),
+        ("link", pairs, torch.tensor([1.0, 0, 0]), softplus(-pairs[0]) + softplus(pairs[1:]).mean()),
+    ):
+        torch.testing.assert_close(LOSSES[kind](given, labels), expected)
+
+
 @pytest.mark.parametrize("kind", ["multiclass", "binary", "multilabel", "regression"])
 def test_a_batch_without_any_label_has_a_gradient_of_zero(kind: str) -> None:
     """Ranks of a job wait for each other's gradients, so there has to be one."""

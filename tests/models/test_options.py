@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 from configs.errors import RecipeError
@@ -17,6 +18,7 @@ from models.block import Batch, Block, Inputs
 from models.facts import GraphFacts
 from models.gnn.gat import with_self_loops
 from models.gnn.gcn import propagate
+from models.layers.layer import Activation, DropoutFirst
 
 N = 11
 
@@ -102,13 +104,6 @@ def test_the_last_heads_combine(output: str) -> None:
     assert model(batch).shape == (N, 3)
 
 
-def test_heads_that_do_not_divide_are_refused() -> None:
-    with pytest.raises(RecipeError, match=r"model\.heads=3 does not divide the layer's width 8"):
-        make("gat", heads=3)
-    with pytest.raises(RecipeError, match=r"model\.output_heads=2 does not divide the layer's width 3"):
-        make("gat", heads=2, head="none", output="concat")
-
-
 def test_self_loops_are_the_last_edge_of_every_node() -> None:
     block = graph().blocks[0]
     looped = with_self_loops(block)
@@ -149,23 +144,20 @@ def test_embeddings_have_the_width_that_was_asked_for(name: str) -> None:
     assert model(graph(0)).shape == (N, 3)
 
 
-def known(batch: Batch, label: Tensor) -> Batch:
-    batch.inputs.label = label
-    return batch
-
-
 def test_known_labels_are_further_inputs() -> None:
     model = make("graphsage", label_reuse=True).eval()
     label = torch.full((N,), -1)
     label[:3] = torch.tensor([2, 0, 1])
-    batch = known(graph(), label)
+    batch = graph()
+    batch.inputs.label = label
     rows = model.encoder(batch.inputs)
     assert torch.equal(rows[:, :5], batch.inputs.feat)  # type: ignore[arg-type]
     assert rows[:3, 5:].tolist() == [[0, 0, 1], [1, 0, 0], [0, 1, 0]]
     assert not rows[3:, 5:].any()
     assert not model.reads_mean
-    hidden = known(graph(), torch.full((N,), -1))
-    assert not torch.allclose(model(batch), model(hidden))
+    scores = model(batch)
+    batch.inputs.label = torch.full((N,), -1)
+    assert not torch.allclose(model(batch), scores)
 
 
 def test_known_labels_of_several_columns_or_without_features() -> None:
@@ -176,7 +168,7 @@ def test_known_labels_of_several_columns_or_without_features() -> None:
     assert encoder.embedding is not None
     expected = encoder.embedding.weight.clone()
     expected[0] += encoder.labels.weight @ torch.tensor([1.0, -1.0, 1.0])
-    torch.testing.assert_close(encoder(known(graph(0), label).inputs), expected)
+    torch.testing.assert_close(encoder(replace(graph(0).inputs, label=label)), expected)
 
 
 @pytest.mark.parametrize(("name", "aggregator"), [("gcn", None), ("graphsage", "mean"), ("graphsage", "sum")])
@@ -237,15 +229,9 @@ def test_sgc_is_a_linear_model_of_the_last_power() -> None:
 def test_who_reads_only_a_mean_of_raw_features() -> None:
     assert make("graphsage").reads_mean
     assert make("graphsage", aggregator="sum").reads_mean
-    for name, options in (
-        ("graphsage", {"aggregator": "max"}),
-        ("graphsage", {"input_dropout": 0.1}),
-        ("graphsage", {"norm_first": True}),
-        ("gcn", {}),
-        ("gat", {}),
-        ("gin", {}),
-    ):
-        assert not make(name, **options).reads_mean
+    for options in ({"aggregator": "max"}, {"input_dropout": 0.1}, {"norm_first": True}):
+        assert not make("graphsage", **options).reads_mean
+    assert not any(make(name).reads_mean for name in ("gcn", "gat", "gin"))
     assert not make("graphsage", facts={"feature_dim": 0}).reads_mean
     assert not make("graphsage", facts={"categories": (3,)}).reads_mean
 
@@ -267,9 +253,62 @@ def test_relations_have_maps_of_their_own() -> None:
     batch = graph()
     batch.blocks[0].edge_type = torch.arange(30) % 3  # the fourth has no edges
     before = model(batch)
-    again = graph()
-    again.blocks[0].edge_type = (torch.arange(30) + 1) % 3
-    assert not torch.allclose(model(again), before)
+    batch.blocks[0] = replace(batch.blocks[0], edge_type=(torch.arange(30) + 1) % 3)
+    assert not torch.allclose(model(batch), before)
+
+
+@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize("task", ["node", "link", "graph"])
+def test_the_stack_is_its_formula(task: str, residual: bool) -> None:
+    model, batch = make("graphsage", task, residual=residual, norm="layer", num_layers=3).eval(), graph()
+    x = batch.inputs.feat
+    for number, layer in enumerate(model.layers):
+        each: Any = layer
+        last = number == 2
+        y = each.conv(batch.blocks[0], x)
+        if not (last and task == "link"):
+            assert isinstance(each.norm, nn.LayerNorm)
+            y = each.norm(y)
+        if not last or task == "node":
+            y = y.clamp(min=0)
+        if residual:
+            y = y + (x @ each.shortcut.weight.T if number == 0 else x)
+        x = y
+    torch.testing.assert_close(model.represent(batch), x)
+
+
+def test_dropout_acts_in_training_only() -> None:
+    model, batch = make("gcn", hidden_dim=64, num_layers=1, dropout=0.75, norm="none"), graph()
+    kept = model.eval().represent(batch)
+    dropped = model.train().represent(batch)
+    alive = dropped != 0
+    torch.testing.assert_close(dropped[alive], 4 * kept[alive])
+    assert 0.15 < alive.float().sum() / (kept != 0).float().sum() < 0.35
+
+
+@pytest.mark.parametrize("kind", ["relu", "elu", "gelu"])
+def test_dropout_stands_behind_the_activation_or_before_it(kind: str) -> None:
+    x, function = torch.ones(40, 50), getattr(F, kind)
+    for module, kept in ((Activation(kind, 0.5), 2 * function(x)), (DropoutFirst(kind, 0.5), function(2 * x))):
+        y = module.train()(x)
+        torch.testing.assert_close(y, torch.where(y == 0, 0, kept))
+        assert 0.4 < (y == 0).float().mean() < 0.6
+        torch.testing.assert_close(module.eval()(-x), function(-x))
+
+
+@pytest.mark.parametrize("name", ["gin", "deepgcn"])
+@pytest.mark.parametrize("virtual", [False, True])
+def test_virtual_nodes_carry_messages_between_components_of_a_graph(name: str, virtual: bool) -> None:
+    lonely = Block(torch.zeros(5, dtype=torch.int64), torch.zeros(0, dtype=torch.int32), 4)
+    model, x = make(name, "graph", virtual_node=virtual).eval(), torch.randn(4, 5)
+    vectors = []
+    for change in (0, 1):
+        inputs = Inputs(torch.arange(4), x + change * (torch.arange(4) == 0)[:, None])
+        batch = Batch([lonely], inputs, torch.empty(0), 2, graph_offsets=torch.tensor([0, 2, 4]))
+        vectors.append(model.represent(batch))
+    before, after = vectors
+    assert torch.equal(before[1], after[1]) is not virtual  # the other node of the same graph
+    assert torch.equal(before[2:], after[2:])  # the other graph
 
 
 @pytest.mark.parametrize(
@@ -281,18 +320,37 @@ def test_relations_have_maps_of_their_own() -> None:
         ("gin", "node", {"edge_weights": True}, r"model\.edge_weights does nothing in gin"),
         ("gcn", "node", {"edge_weights": True}, r"the graph's edges have no weights"),
         ("graphsage", "node", {"edge_weights": True, "aggregator": "max"}, r"does nothing with aggregator=max"),
-        (
-            "gcn",
-            "node",
-            {"norm_first": True, "residual": True},
-            r"model\.residual cannot be used with model\.norm_first",
-        ),
+        ("gcn", "node", {"norm_first": True, "residual": True}, r"residual cannot be used with model\.norm_first"),
         ("mlp", "node", {"label_reuse": True}, r"model\.label_reuse does nothing in mlp"),
         ("sgc", "node", {"residual": True}, r"model\.residual does nothing in sgc"),
         ("sgc", "node", {"activation": "elu"}, r"model\.activation does nothing in sgc"),
         ("sign", "node", {"head": "none"}, r"model\.head does nothing in sign"),
+        ("gin", "node", {"decoder": "dot"}, "remove it"),
+        ("gin", "node", {"pooling": "sum"}, "remove it"),
+        ("gin", "graph", {"decoder_layers": 2}, "remove it"),
+        ("gin", "link", {"decoder": "dot", "decoder_layers": 2}, "remove it"),
+        ("gin", "node", {"virtual_node": True}, "remove it"),
+        ("gat", "node", {"heads": 3}, r"model\.heads=3 does not divide the layer's width 8"),
+        ("gat", "node", {"heads": 2, "head": "none", "output": "concat"}, r"output_heads=2 does not divide .* width 3"),
+        ("deepgcn", "node", {"norm_first": True}, "model.norm_first does nothing in deepgcn"),
+        ("deepgcn", "node", {"residual": True}, "model.residual does nothing"),
+        ("deepgcn", "node", {"head": "none"}, "model.head=none does nothing"),
+        ("deepgcn", "node", {"aggregator": "mean", "beta": 2.0}, "model.beta is for model.aggregator=softmax"),
+        ("deepgcn", "node", {"aggregator": "sum", "learn_aggregator": True}, "a sum has nothing to learn"),
+        ("deepgcn", "node", {"aggregator": "max", "edges": True}, "does not read edge features"),
+        ("deepgcn", "node", {"groups": 2}, "model.groups is for model.reversible"),
+        ("deepgcn", "node", {"reversible": True, "groups": 3}, "groups=3 does not divide hidden_dim=8"),
+        ("deepgcn", "node", {"reversible": True, "block": "res"}, "model.reversible works with model.block=res. only"),
+        ("deepgcn", "node", {"reversible": True, "checkpoint": True}, "model.checkpoint=false only"),
+        ("deepgcn", "node", {"virtual_node": True}, "virtual_node is for graph tasks and this is a node task"),
+        ("deepgcn", "link", {"virtual_node": True}, "virtual_node is for graph tasks and this is a link task"),
+        ("deepgcn", "graph", {"virtual_node": True, "block": "res"}, "virtual_node works with model.block=res. only"),
+        ("deepgcn", "graph", {"virtual_node": True, "checkpoint": True}, "model.checkpoint=false only"),
+        ("deepgcn", "graph", {"virtual_node": True, "reversible": True}, "model.reversible=false only"),
+        ("deepgcn", "graph", {"virtual_node": True, "num_layers": 1}, "take model.num_layers=2"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(name: str, task: str, options: dict[str, Any], message: str) -> None:
+    facts = {"edge_categories": (3,)} if options.pop("edges", False) else None
     with pytest.raises(RecipeError, match=message):
-        make(name, task, **options)
+        make(name, task, facts, **options)

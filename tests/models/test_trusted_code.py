@@ -16,7 +16,7 @@ from configs import registry, trust
 from configs.errors import RecipeError, UntrustedCodeError
 from configs.load import build_recipe, load_own_recipe, load_recipe
 from configs.registry import DATASETS, EVALUATORS, MODELS, PARTITIONERS, STRATEGIES, TRANSFORMS
-from models.facts import GraphFacts
+from flows.pipeline.train import read_recipe
 from tasks.apply.model.files import load_published, write_model
 from tasks.apply.model.needs import DataNeeds
 from tasks.apply.model.published import read_published
@@ -26,9 +26,8 @@ from tasks.storage.home_files.trusted_code import TrustedCode, remember_in_home
 from tasks.train.job import Job
 from tasks.train.state import checkpoint
 from tests.models.test_contract import EXAMPLE
+from tests.models.test_own_files import saved
 from tests.registered import forget_registered
-
-Reader = Callable[[Path], object]
 
 
 class Foreign:
@@ -41,13 +40,10 @@ class Foreign:
         self.digest = hashlib.sha256(self.code.read_bytes()).hexdigest()
         self.recipe = folder / "theirs.yaml"
         self.recipe.write_text(f"name: theirs\ndataset: {{name: synthetic}}\nmodel: {json.dumps(self.section)}\n")
-        self.work, self.published = folder / "work", folder / "published"
-        self.work.mkdir()
+        self.published = folder / "published"
         with trust.own_files():
             recipe = build_recipe({"name": "theirs", "dataset": {"name": "synthetic"}, "model": self.section})
-        Job.make(recipe, folder, "graph", self.work).save()
-        model = MODELS.create(recipe.model, GraphFacts(task="node", out_dim=3, num_nodes=10, feature_dim=4))
-        checkpoint.save_atomic(checkpoint.best_state(model, "digest", 1, 0.5), self.work / "best.pt")
+        self.work = saved(recipe, folder / "work")
         values = {"name": "theirs", "dataset": {"name": "synthetic"}, "model": recipe.model.model_dump(mode="json")}
         write_model(self.published, self.work / "best.pt", "theirs", values, {})
         DataNeeds("node", "node", (), (), 3, None, {}, ()).write(self.published)
@@ -72,19 +68,13 @@ def another_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trust, "_allowed", set())
 
 
-def read_as_a_deployment(recipe: Path) -> object:
-    from flows.pipeline.train import read_recipe
-
-    return read_recipe(str(recipe), [])
-
-
 READERS: dict[str, Callable[[Foreign], object]] = {
     "a published model": lambda foreign: load_published(foreign.published),
     "its recipe": lambda foreign: read_published(foreign.published, "theirs@1").recipe,
     "a checkpoint": lambda foreign: checkpoint.load_model(foreign.work / "best.pt"),
     "a worker's job": lambda foreign: Job.load(foreign.work / "job.json"),
     "a recipe that no person named": lambda foreign: load_recipe(str(foreign.recipe)),
-    "a deployment's recipe": lambda foreign: read_as_a_deployment(foreign.recipe),
+    "a deployment's recipe": lambda foreign: read_recipe(str(foreign.recipe), []),
     "a recipe as plain values": lambda foreign: build_recipe(
         {"name": "x", "dataset": {"name": "synthetic"}, "model": foreign.section}
     ),
@@ -115,15 +105,6 @@ def test_other_components_take_no_file(foreign: Foreign) -> None:
         with pytest.raises(ValidationError, match="unknown key 'file'"), trust.own_files():
             kind.config(value)
     assert not foreign.ran.exists()
-
-
-def test_what_is_no_code_is_not_shown(tmp_path: Path) -> None:
-    (tmp_path / "id_rsa").write_text("a secret")
-    (tmp_path / "model.py").symlink_to(tmp_path / "id_rsa")
-    for name in ("id_rsa", "model.py"):
-        with pytest.raises(RecipeError, match=r"id_rsa is not a Python file") as refused:
-            MODELS.config({"name": "mine", "file": str(tmp_path / name)})
-        assert "secret" not in str(refused.value)
 
 
 @pytest.mark.parametrize("reader", READERS)
@@ -219,7 +200,7 @@ def test_another_file_in_a_model_s_place_is_not_run(foreign: Foreign) -> None:
     assert not foreign.ran.exists()
 
 
-@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "large", "link in a circle", "user", "zero"])
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "large", "link in a circle", "user", "zero", "missing"])
 def test_what_is_no_file_of_code_is_refused_at_once(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "x.py"
     names = {"device": "/dev/zero", "user": "~no-such-user/x.py", "zero": f"{path}\0"}
@@ -236,10 +217,17 @@ def test_what_is_no_file_of_code_is_refused_at_once(tmp_path: Path, kind: str) -
         MODELS.config({"name": "mine", "file": names.get(kind, str(path))})
 
 
-def test_a_digest_is_a_text(tmp_path: Path) -> None:
-    (tmp_path / "x.py").write_text("")
+def test_what_is_no_code_is_not_shown_and_a_digest_is_a_text(tmp_path: Path) -> None:
+    secret, link, code = (tmp_path / name for name in ("id_rsa", "model.py", "x.py"))
+    secret.write_text("a secret")
+    link.symlink_to(secret)
+    for path in (secret, link):
+        with pytest.raises(RecipeError, match=r"id_rsa is not a Python file; its name has to end with") as refused:
+            MODELS.config({"name": "mine", "file": str(path)})
+        assert "secret" not in str(refused.value)
+    code.write_text("")
     with pytest.raises(RecipeError, match=r"file_sha256 \[1\] is no text"):
-        MODELS.config({"name": "mine", "file": str(tmp_path / "x.py"), "file_sha256": [1]})
+        MODELS.config({"name": "mine", "file": str(code), "file_sha256": [1]})
 
 
 def test_a_terminal_does_not_obey_what_is_shown(tmp_path: Path) -> None:

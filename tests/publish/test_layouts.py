@@ -14,8 +14,7 @@ import pytest
 from configs.errors import DataError, RecipeError
 from configs.load import build_recipe, dump_recipe
 from configs.schema import Recipe
-from tasks.kinds.points.columns import told, type_names
-from tasks.kinds.points.points_file import write_points
+from tasks.kinds.points import told, type_names, write_points
 from tasks.publish.map.columns import MAX_CATEGORIES
 from tasks.publish.map.of_run import cannot_color, edges_of, first_color, map_points, write_maps
 from tasks.stage import Parent

@@ -9,7 +9,7 @@ import pytest
 
 from tasks.ranking import known_triples
 from tasks.ranking.known_triples import KnownTriples
-from tests.ranking.references import lists_of
+from tests.ranking.test_ranking import lists_of
 
 
 def drawn(count: int, num_entities: int, num_relations: int, seed: int) -> tuple[Any, Any]:

@@ -14,15 +14,60 @@ from configs.errors import RecipeError
 from tasks.ranking.entities import TableBlocks
 from tasks.ranking.known_triples import Known
 from tasks.ranking.queries import Queries
-from tasks.ranking.rank import rank_candidates, rank_queries
+from tasks.ranking.rank import rank_candidates, rank_queries, top_entities
 from tasks.ranking.ranks import TripleRanks
 from tasks.ranking.terms import GROUP, LANES
-from tasks.ranking.top import top_entities
-from tests.ranking import references
 
 KINDS = [("dot", False), ("l1", False), ("l1", True), ("l2", False), ("l2", True), ("complex", False)]
 SMALL = 4 * LANES.count * 12
 """Bytes that are too few for two tiles, and for more than a group of queries."""
+
+
+def score_all(kind: str, queries: Any, entities: Any, scale: Any = None) -> Any:
+    """Scores float64 (n, N) of queries (n, w) with entities (N, w)."""
+    q, e = queries.astype(np.float64)[:, None], entities.astype(np.float64)[None]
+    if kind == "dot":
+        return (q * e).sum(-1)
+    difference = q - (e if scale is None else scale.astype(np.float64)[:, None] * e)
+    if kind == "l1":
+        return -np.abs(difference).sum(-1)
+    if kind == "l2":
+        return -np.sqrt((difference**2).sum(-1))
+    half = queries.shape[1] // 2
+    return -np.abs(difference[..., :half] + 1j * difference[..., half:]).sum(-1)
+
+
+def lists_of(known: Known) -> list[list[int]]:
+    """The entities that complete each query, in their order."""
+    columns = zip(known.low, known.high, known.base, strict=True)
+    return [(known.triples[low:high] - base).astype(np.int64).tolist() for low, high, base in columns]
+
+
+def allowed(known: Known | None, counted: Any, shape: tuple[int, int]) -> list[list[int]]:
+    """Entities of each query that count, its true one perhaps among them."""
+    sets = [set()] * shape[0] if known is None else [set(entities) for entities in lists_of(known)]
+    return [[e for e in range(shape[1]) if e not in own and (counted is None or counted[e])] for own in sets]
+
+
+def ranks_of(scores: Any, truth: Any, known: Known | None, counted: Any) -> list[list[int]]:
+    """How many score higher, how many the same, how many there are: three lists."""
+    found: list[list[int]] = [[], [], []]
+    for i, entities in enumerate(allowed(known, counted, scores.shape)):
+        others = [scores[i, e] for e in entities if e != truth[i]]
+        own = scores[i, truth[i]]
+        found[0].append(sum(other > own for other in others))
+        found[1].append(sum(other == own for other in others))
+        found[2].append(len(others))
+    return found
+
+
+def best_of(scores: Any, k: int, known: Known | None, counted: Any) -> list[list[int]]:
+    """The k best entities of each query, -1 where there are fewer."""
+    found = []
+    for i, entities in enumerate(allowed(known, counted, scores.shape)):
+        order = sorted(entities, key=lambda e: (-scores[i, e], e))[:k]
+        found.append(order + [-1] * (k - len(order)))
+    return found
 
 
 class Case:
@@ -52,7 +97,7 @@ class Case:
         triples = np.concatenate([*(own + first for own, first in zip(lists, base, strict=True)), np.zeros(0, int)])
         self.known = Known(starts[:-1], starts[1:], base.astype(np.uint64), triples.astype(np.uint64))
         self.counted = rng.random(num) < 0.7
-        self.scores = references.score_all(kind, vectors, self.rows, scale)
+        self.scores = score_all(kind, vectors, self.rows, scale)
 
 
 def numbers(found: TripleRanks) -> list[list[int]]:
@@ -74,7 +119,7 @@ def threads(request: pytest.FixtureRequest) -> Iterator[None]:
 def test_ranks_with_many_ties(kind: str, scaled: bool, n: int, num: int, width: int) -> None:
     case = Case(kind, scaled, n, num, width)
     for known, counted in ((None, None), (case.known, None), (None, case.counted), (case.known, case.counted)):
-        wanted = references.ranks(case.scores, case.truth, known, counted)
+        wanted = ranks_of(case.scores, case.truth, known, counted)
         assert num < 10 or sum(wanted[1]) > n  # few entities may have few ties
         for entities in (TableBlocks(case.rows), TableBlocks(case.rows, block_bytes=4 * width * 37)):
             for memory in (1 << 30, SMALL):
@@ -105,7 +150,7 @@ def test_ranks_of_drawn_numbers(kind: Any, scaled: bool) -> None:
     queries = Queries(kind, torch.from_numpy(vectors), torch.from_numpy(scale) if scaled else None)
     truth = rng.integers(500, size=40)
     found = rank_queries(queries, truth, TableBlocks(torch.from_numpy(rows)))
-    scores = references.score_all(kind, vectors, rows, scale if scaled else None)
+    scores = score_all(kind, vectors, rows, scale if scaled else None)
     own = scores[np.arange(40), truth][:, None]
     margin = 2e-5 * np.abs(scores).max()
     assert (found.better >= (scores > own + margin).sum(1)).all()
@@ -120,7 +165,7 @@ def test_ranks_of_drawn_numbers(kind: Any, scaled: bool) -> None:
 def test_best_entities(kind: str, scaled: bool, n: int, num: int, k: int) -> None:
     case = Case(kind, scaled, n, num, 6)
     for known, counted in ((None, None), (case.known, None), (case.known, case.counted)):
-        wanted = references.best(case.scores, k, known, counted)
+        wanted = best_of(case.scores, k, known, counted)
         for entities, memory in ((TableBlocks(case.rows), 1 << 30), (TableBlocks(case.rows, block_bytes=800), SMALL)):
             entity, score = top_entities(case.queries, entities, k, known, counted, memory)
             assert entity.tolist() == wanted
@@ -176,7 +221,7 @@ def test_tables_of_files_and_of_other_precisions(tmp_path: Path, form: str) -> N
     }
     entities = TableBlocks(tables[form](), block_bytes=4 * 6 * 50)
     assert [first for first, _ in entities] == [0, 50, 100]
-    wanted = references.ranks(case.scores, case.truth, None, None)
+    wanted = ranks_of(case.scores, case.truth, None, None)
     assert numbers(rank_queries(case.queries, case.truth, entities)) == wanted
 
 

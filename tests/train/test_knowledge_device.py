@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from models.kernels.dense import complex_products, dropout, sigmoid_rows, softmax_rows
+from models.kernels.dense import complex_products, dropout, loss_rows
 from models.kernels.similarity import rows as similarity
 from tasks.train.knowledge import comparing
 from tasks.train.tables.device import RankDevice
@@ -25,7 +25,7 @@ SHORT: dict[str, Any] = {"epochs": 2, "eval_every": 2, "learning_rate": 0.05, "o
 def on_device(graph: Any, work: Path, asked: Any, place: RankDevice = DEVICE) -> Any:
     """Train where the CPU's kernels are not taken, whatever the device is."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (complex_products, dropout, sigmoid_rows, softmax_rows, comparing):
+        for module in (complex_products, dropout, loss_rows, comparing):
             patch.setattr(module, "has_kernels", lambda *_: False)
         patch.setattr(similarity, "_has_kernel", lambda *_: False)
         return trained(graph, work, asked, place=place)

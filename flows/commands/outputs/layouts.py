@@ -146,7 +146,7 @@ def places(output: list[Path] | None, name: str) -> list[Path]:
 def copy_of(record: RunRecord, path: Path) -> Path:
     """Copy what a run has of an ending to a file, whole or not at all, and return it."""
     from configs.errors import RecipeError
-    from tasks.kinds.points.points_file import LAYOUT_FILE
+    from tasks.kinds.points import LAYOUT_FILE
 
     if not record.map:
         raise RecipeError(f"there is no map, so {path.name} was not written: {record.report} says why in its notes")

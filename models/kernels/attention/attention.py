@@ -145,31 +145,24 @@ def _has_fused_heads(attn: Tensor) -> bool:
 
 
 def reference_gat_attention(
-    adj: Adjacency,
-    x: Tensor,
-    score_src: Tensor,
-    score_dst: Tensor,
-    negative_slope: float = 0.2,
-    dropout: float = 0.0,
-    key: int = 0,
+    adj: Adjacency, x: Tensor, src: Tensor, dst: Tensor, negative_slope: float = 0.2, dropout: float = 0.0, key: int = 0
 ) -> Tensor:
     """Do `gat_attention` by gather and scatter, E x H x D messages and all."""
-    scores = F.leaky_relu(score_src[adj.indices.long()] + score_dst[adj.targets()], negative_slope)
+    scores = F.leaky_relu(src[adj.indices.long()] + dst[adj.targets()], negative_slope)
     return _reference_sum(adj, x, scores, dropout, key)
 
 
 def reference_gatv2_attention(
     adj: Adjacency,
-    x_src: Tensor,
-    x_dst: Tensor,
+    x: Tensor,
+    dst: Tensor,
     attn: Tensor,
     negative_slope: float = 0.2,
     dropout: float = 0.0,
     key: int = 0,
 ) -> Tensor:
     """Do `gatv2_attention` by gather and scatter, E x H x D messages and all."""
-    scores = reference_gatv2_scores(adj, x_src, x_dst, attn, negative_slope)
-    return _reference_sum(adj, x_src, scores, dropout, key)
+    return _reference_sum(adj, x, reference_gatv2_scores(adj, x, dst, attn, negative_slope), dropout, key)
 
 
 def reference_gatv2_scores(

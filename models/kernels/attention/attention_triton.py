@@ -16,8 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from models.kernels.attention.edge_dropout import EdgeDropout
-from models.kernels.sparse.adjacency import Adjacency
-from models.kernels.sparse.ranges import out_edges
+from models.kernels.sparse.adjacency import Adjacency, out_edges
 
 _EDGES = 16
 """Edges of a block: with 64 columns, 1024 numbers in a warp or two."""

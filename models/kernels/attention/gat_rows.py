@@ -31,8 +31,7 @@ from models.kernels.simd.vector import (
     where_positive,
     zeros,
 )
-from models.kernels.sparse.adjacency import Adjacency
-from models.kernels.sparse.ranges import few_ranges, out_edges, range_number
+from models.kernels.sparse.adjacency import Adjacency, few_ranges, out_edges, range_number
 from models.kernels.threads import run_rows
 
 

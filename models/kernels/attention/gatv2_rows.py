@@ -16,8 +16,7 @@ from models.kernels.attention.heads import HeadTile, head_tiles, leaky, leaky_gr
 from models.kernels.memory import empty
 from models.kernels.simd.exponentials import exp
 from models.kernels.simd.vector import Lanes, ask_ahead, load, maximum, splat, storage, store, where_positive, zeros
-from models.kernels.sparse.adjacency import Adjacency
-from models.kernels.sparse.ranges import out_edges, range_number
+from models.kernels.sparse.adjacency import Adjacency, out_edges, range_number
 from models.kernels.threads import run_rows
 
 _WIDEST = 128

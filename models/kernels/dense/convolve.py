@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from models.kernels.dense.linear import to_compute
-from models.kernels.dense.products import factor, gradient_of_matrix, gradients_of_map, multiply_rows, new_rows
+from models.kernels.dense.products import factor, gradients_of_map, multiply_rows, new_rows
 from models.kernels.dense.row_products import rows_are_stable
 from models.kernels.shapes import check_shape
 from models.kernels.sparse.adjacency import Adjacency
@@ -183,7 +183,7 @@ class _Convolve(torch.autograd.Function):
                 grad_own, grad_bias = gradients_of_map(grad, x[:num_dst], with_bias=ctx.needs_input_grad[3])
             if ctx.needs_input_grad[2]:
                 pair = (grad, pooled) if grad_mapped is None else (grad_mapped, x)
-                grad_neighbor = gradient_of_matrix(*pair)
+                grad_neighbor, _ = gradients_of_map(*pair, with_bias=False)
         grads = (None if g is None else g.to(own_weight.dtype) for g in (grad_own, grad_neighbor, grad_bias))
         return grad_x, *grads, None, None, None, None
 

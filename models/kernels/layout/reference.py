@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from models.kernels.layout.loops import GROUP
-from models.kernels.layout.move_points import PointRows
+from models.kernels.layout.move_points import GROUP, PointRows
 from models.kernels.layout.objectives import LayoutObjective
 
 _TINY = 1e-30

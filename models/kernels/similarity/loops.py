@@ -13,6 +13,7 @@ from numba import njit
 from models.kernels.simd.row_tiles import (
     LEAST,
     absolute,
+    lay_out,
     load_rows,
     multiply_add,
     repeated,
@@ -23,7 +24,6 @@ from models.kernels.simd.row_tiles import (
     sum_of_products,
     zero_rows,
 )
-from models.kernels.simd.transpose import lay_out
 from models.kernels.simd.vector import load, store, zeros
 
 _TINY = np.float32(LEAST)

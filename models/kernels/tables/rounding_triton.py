@@ -1,4 +1,4 @@
-"""What `rounding.put` does, on GPUs: rows of bfloat16 tables rounded up or down by chance. Not yet run on a GPU."""
+"""What `row_steps.put` does, on GPUs: rows of bfloat16 tables rounded up or down by chance. Not yet run on a GPU."""
 
 from __future__ import annotations
 

@@ -23,8 +23,7 @@ from models.kernels.memory import empty
 from models.kernels.simd.row_tiles import LEAST, rough_reciprocal_root
 from models.kernels.simd.vector import FAR, NEAR, Lanes, load, prefetch, prefetch_far, store, tiles, total, zeros
 from models.kernels.tables.device_tables import DeviceTable, device_rows, move_device_rows, set_device_lengths
-from models.kernels.tables.rounding import put
-from models.kernels.tables.row_steps import SCRAMBLE, WHOLE_ROW, ask_for, following, move_row
+from models.kernels.tables.row_steps import SCRAMBLE, WHOLE_ROW, ask_for, following, move_row, put
 from models.kernels.tables.row_tables import RowTable
 from models.kernels.threads import even_rows, run_rows
 

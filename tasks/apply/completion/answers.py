@@ -15,9 +15,8 @@ from tasks.inference.triples import TripleSplits
 from tasks.ranking.entities import TableBlocks, float_rows
 from tasks.ranking.known_triples import KnownTriples
 from tasks.ranking.queries import Queries
-from tasks.ranking.rank import MEMORY
+from tasks.ranking.rank import MEMORY, NOBODY, top_entities
 from tasks.ranking.ranks import check_finite
-from tasks.ranking.top import NOBODY, top_entities
 from tasks.ranking.triples import known_of
 from tasks.ranking.types import OF_RELATION, EntityTypes
 from tasks.storage.manifests import SPLITS

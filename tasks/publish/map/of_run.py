@@ -15,8 +15,7 @@ from configs.errors import RecipeError
 from configs.matching import did_you_mean
 from configs.schema import Recipe
 from tasks.arrays import Array
-from tasks.kinds.points.columns import OF_EDGES
-from tasks.kinds.points.points_file import AXES, IDS
+from tasks.kinds.points import AXES, IDS, OF_EDGES
 from tasks.publish.map.colors import CATEGORIES, INK, NUMBERS, OTHER, PAPER
 from tasks.publish.map.columns import (
     MAX_CATEGORIES,
@@ -138,7 +137,7 @@ def write_picture(points: MapPoints, path: Path) -> None:
 
 
 def map_points(table: pa.Table, title: str, edges: Array | None = None, color: str = "") -> MapPoints:
-    """Return what a map shows of a table as `points_file.py` describes it; `color`: the column that colours first.
+    """Return what a map shows of a table as `write_points` writes it; `color`: the column that colours first.
 
     Raises RecipeError: there is no such column, or it cannot colour.
     """

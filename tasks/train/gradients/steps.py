@@ -17,7 +17,7 @@ from configs.training import TrainConfig
 from models.base import GraphModel
 from models.block import StepBatch
 from models.kernels.backends import has_triton, take_triton
-from models.kernels.dense.product_precision import products_in
+from models.kernels.dense.products import products_in
 from models.losses import loss_of, loss_of_several
 from tasks.train.embeddings.host_tables import sparse_embedding
 from tasks.train.job import ClassWeights, scaled_learning_rate

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from configs.registry import LOADERS, TRIPLE_LOSSES
-from models.kernels.dense.product_precision import products_in
+from models.kernels.dense.products import products_in
 from models.kernels.tables.row_layout import UpdateRule
 from models.kernels.tables.row_tables import RowTable
 from models.kernels.threads import kernels_alone

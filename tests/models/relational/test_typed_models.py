@@ -13,24 +13,14 @@ from torch import Tensor
 from configs.errors import RecipeError
 from configs.registry import MODELS
 from models.relational.base import RelationalModel, plan_hops
-from models.relational.batch import TypedBatch, TypedBlock
+from models.relational.batch import TypedBlock
 from models.relational.encoders import AgeEncoding
-from tests.models.relational.typed_batches import FACTS, random_batch
+from tests.models.relational.typed_batches import FACTS, make, random_batch
+from tests.models.test_contract import assert_all_have_gradients
 from tests.registered import models_of
 from tests.support import WITHOUT_DGL
 
 NAMES = [name for name in models_of("relational") if not (WITHOUT_DGL and name == "dgl_hetero")]
-
-
-def make(name: str, seed: int = 0, facts: Any = FACTS, **options: Any) -> RelationalModel:
-    """A model whose biases, scales and priors are not those of its first breath."""
-    torch.manual_seed(seed)
-    given = {"hidden_dim": 12, "dropout": 0.0, **options}
-    model: RelationalModel = MODELS.create(MODELS.config({"name": name, **given}), facts)
-    for parameter in model.parameters():
-        if parameter.dim() < 2:
-            parameter.data += 0.3 * torch.randn_like(parameter)
-    return model
 
 
 # ---- plain references: a loop over destinations, and over their edges
@@ -59,7 +49,7 @@ def plain_heterosage(conv: Any, block: TypedBlock, x: dict[int, Tensor], t: int,
     for relation in relations_into(conv, block, t):
         number, sources = str(relation.number), sources_of(relation, v)
         if sources:
-            y = y + conv.maps[number].weight @ (sum(x[relation.source_type][u] for u in sources) / len(sources))
+            y = y + conv.maps[number].weight @ x[relation.source_type][sources].mean(0)
         if conv.edges[number].has_features:
             y = y + edge_mean(conv.edges[number], relation, v)
     return y
@@ -106,7 +96,7 @@ def plain_dgl_hetero(conv: Any, block: TypedBlock, x: dict[int, Tensor], t: int,
     parts = []
     for relation in relations_into(conv, block, t):
         sage, sources = conv.mods[str(relation.number)].conv, sources_of(relation, v)
-        mean = sum(x[relation.source_type][u] for u in sources) / len(sources) if sources else torch.zeros(12)
+        mean = x[relation.source_type][sources].mean(0) if sources else torch.zeros(12)
         parts.append(sage.fc_self(x[t][v]) + sage.fc_neigh(mean))
     return torch.stack(parts).sum(0) if parts else x[t][v]
 
@@ -125,11 +115,7 @@ def plain_pinsage(conv: Any, block: TypedBlock, x: dict[int, Tensor], t: int, v:
 
 
 PLAIN: dict[str, Callable[..., Tensor]] = {
-    "heterosage": plain_heterosage,
-    "rgat": plain_rgat,
-    "hgt": plain_hgt,
-    "dgl_hetero": plain_dgl_hetero,
-    "pinsage": plain_pinsage,
+    name: globals()[f"plain_{name}"] for name in ("heterosage", "rgat", "hgt", "dgl_hetero", "pinsage")
 }
 
 
@@ -146,25 +132,19 @@ def test_convolutions_are_their_formulas(name: str, seed: int) -> None:
     for block, layer in zip(batch.blocks, model.layers, strict=True):
         conv: Any = layer.conv
         x = {t: x[t].detach()[: block.num_src[t]].requires_grad_() for t in layer.hop.sources}
-        got = conv(block, x)
-        assert sorted(got) == list(layer.hop.targets)
-        wanted = {
-            t: torch.stack([PLAIN[name](conv, block, x, t, v) for v in range(block.num_dst[t])] or [torch.zeros(12)])[
-                : block.num_dst[t]
-            ]
-            for t in layer.hop.targets
-        }
-        weights = {t: torch.randn_like(y) for t, y in wanted.items()}
-        leaves = [*conv.parameters(), *x.values()]
-        gradients = []
-        for found in (got, wanted):
-            total = sum((found[t] * weights[t]).sum() for t in layer.hop.targets)
-            gradients.append(torch.autograd.grad(total, leaves, allow_unused=True))
+        rows, expected = conv(block, x), {}
+        assert sorted(rows) == list(layer.hop.targets)
         for t in layer.hop.targets:
-            torch.testing.assert_close(got[t], wanted[t], rtol=1e-4, atol=1e-5)
-        for leaf, own, plain in zip(leaves, *gradients, strict=True):
-            expected = torch.zeros_like(leaf) if plain is None else plain
-            torch.testing.assert_close(torch.zeros_like(leaf) if own is None else own, expected, rtol=1e-3, atol=1e-4)
+            of_nodes = [PLAIN[name](conv, block, x, t, v) for v in range(block.num_dst[t])]
+            expected[t] = torch.stack(of_nodes) if of_nodes else torch.zeros(0, 12)
+        torch.testing.assert_close(rows, expected, rtol=1e-4, atol=1e-5)
+        weights = {t: torch.randn_like(y) for t, y in expected.items()}
+        gradients = []
+        for made in (rows, expected):
+            total = sum((made[t] * weights[t]).sum() for t in layer.hop.targets)
+            leaves = [*conv.parameters(), *x.values()]
+            gradients.append(torch.autograd.grad(total, leaves, allow_unused=True, materialize_grads=True))
+        torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -175,9 +155,7 @@ def test_every_weight_takes_part_in_every_step(name: str) -> None:
     assert scores.shape == (4, 1)
     torch.testing.assert_close(scores[2], scores[3])  # both ask about row 2
     scores.square().sum().backward()
-    for parameter_name, parameter in model.named_parameters():
-        assert parameter.grad is not None, parameter_name
-        assert torch.isfinite(parameter.grad).all(), parameter_name
+    assert_all_have_gradients(dict(model.named_parameters()))
 
 
 def test_layers_have_weights_for_what_leads_to_the_seeds_only() -> None:
@@ -195,7 +173,6 @@ def test_types_read_their_own_columns_and_ages(name: str) -> None:
     """A change of any input changes a score, for each kind of input there is."""
     model, batch = make(name, num_layers=3).eval(), random_batch(num_layers=3, seed=1)
     before = model(batch)
-    changed: list[TypedBatch] = []
     for t, field in [(0, "feat"), (0, "feat_cat"), (0, "age"), (1, "feat"), (2, "feat_cat"), (3, "feat")]:
         if name == "pinsage" and t != 0:
             continue  # it reads rows of the seeds' type alone
@@ -203,41 +180,33 @@ def test_types_read_their_own_columns_and_ages(name: str) -> None:
         value = getattr(types[t], field)
         other = (value + 1) % 3 if field == "feat_cat" else value + 3
         types[t] = dataclasses.replace(types[t], **{field: other})
-        changed.append(dataclasses.replace(batch, inputs=dataclasses.replace(batch.inputs, types=types)))
         assert len(value), "a type without rows says nothing"
-    for one in changed:
-        assert not torch.equal(model(one), before)
+        inputs = dataclasses.replace(batch.inputs, types=types)
+        assert not torch.equal(model(dataclasses.replace(batch, inputs=inputs)), before), (t, field)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_models_compute_in_bfloat16(name: str) -> None:
+def test_models_compute_in_bfloat16_and_state_makes_them_again(name: str) -> None:
     model, batch = make(name), random_batch()
-    wanted = model(batch)
+    scores = model(batch)
     with torch.autocast("cpu", torch.bfloat16):
-        got = model(batch)
-    assert (got.float() - wanted).norm() < 0.1 * wanted.norm()
-    got.float().square().sum().backward()
+        rough = model(batch)
+    assert (rough.float() - scores).norm() < 0.1 * scores.norm()
+    rough.float().square().sum().backward()
     assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_state_makes_the_model_again(name: str) -> None:
-    model = make(name)
     torch.manual_seed(9)
     again: RelationalModel = MODELS.create(model.config, model.facts)
     again.load_state_dict(model.state_dict())
-    batch = random_batch()
     assert torch.equal(model.eval()(batch), again.eval()(batch))
 
 
 def test_ages_are_relative_and_missing_ones_are_zeros() -> None:
     encode = AgeEncoding(sines=True)
-    found = encode(torch.tensor([0.0, 7.0, float("nan"), -1.0]))
-    assert found.shape == (4, encode.width)
-    torch.testing.assert_close(found[2], torch.zeros(encode.width))
-    torch.testing.assert_close(found[3], found[0])  # before its own moment nothing is younger than 0
-    torch.testing.assert_close(found[1, 3], torch.tensor(0.0), atol=1e-5, rtol=0)  # a whole week
-    assert found[1, 1] > found[0, 1]
+    now, week, missing, later = encode(torch.tensor([0.0, 7.0, float("nan"), -1.0]))
+    torch.testing.assert_close(missing, torch.zeros(encode.width))
+    torch.testing.assert_close(later, now)  # before its own moment nothing is younger than 0
+    torch.testing.assert_close(week[3], torch.tensor(0.0), atol=1e-5, rtol=0)
+    assert week[1] > now[1]
 
 
 def test_graphs_that_do_not_say_what_relations_join_are_refused() -> None:

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from configs.registry import MODELS
 from models.facts import GraphFacts
-from models.relational.base import message_relations
+from models.relational.base import RelationalModel, message_relations
 from models.relational.batch import RelationBlock, TypedBatch, TypedBlock, TypedInputs, TypeInputs
 
 TYPES = ("customer", "order", "product", "review", "task")
@@ -34,6 +35,17 @@ FACTS = GraphFacts(
     seed_type=0,
     has_times=True,
 )
+
+
+def make(name: str, seed: int = 0, facts: Any = FACTS, **options: Any) -> RelationalModel:
+    """A model whose biases, scales and priors are not those of its first breath."""
+    torch.manual_seed(seed)
+    config = MODELS.config({"name": name, "hidden_dim": 12, "dropout": 0.0, **options})
+    model: RelationalModel = MODELS.create(config, facts)
+    for parameter in model.parameters():
+        if parameter.dim() < 2:
+            parameter.data += 0.3 * torch.randn_like(parameter)
+    return model
 
 
 def random_batch(facts: GraphFacts = FACTS, num_layers: int = 2, seed: int = 0, **others: Any) -> TypedBatch:

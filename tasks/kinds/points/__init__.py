@@ -1,1 +1,0 @@
-"""The points of maps: their file, and what is known of them."""
