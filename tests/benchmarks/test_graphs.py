@@ -12,7 +12,6 @@ import torch
 
 from benchmarks import graphs, graphs_sides
 from benchmarks.embeddings_ours import training_job
-from benchmarks.embeddings_peers import Done
 from benchmarks.gnn_graphs import DATA
 from benchmarks.side_processes import LeftOutError, own_command, start_side
 from tasks.storage.graph_store import GraphStore
@@ -40,45 +39,6 @@ def test_graphmill_takes_steps(molecules: Path, tmp_path: Path) -> None:
             assert done.cpu > 0
         with pytest.raises(LeftOutError, match="GIN, int8"):
             side.run("GIN, int8", 0.01)
-
-
-def test_recipes_are_those_of_the_published_settings() -> None:
-    for model, width, layers, dropout, rate in (
-        ("GIN", 300, 5, 0.5, 0.001),
-        ("GIN-virtual", 300, 5, 0.5, 0.001),
-        ("DeeperGCN", 256, 7, 0.2, 0.01),
-    ):
-        recipe = graphs_sides.make_recipe("ogbg-molhiv", model, "bfloat16")
-        assert (recipe.model.hidden_dim, recipe.model.num_layers, recipe.model.dropout) == (width, layers, dropout)
-        assert (recipe.train.optimizer, recipe.train.learning_rate, recipe.train.precision) == (
-            "adam",
-            rate,
-            "bfloat16",
-        )
-        assert (recipe.train.loader.batch_size, recipe.train.threads) == (32, 1)
-        assert recipe.model.virtual_node == (model == "GIN-virtual")
-
-
-def test_lines_of_trainings_of_graphs() -> None:
-    def side(name: str, precision: str, *cpu: float) -> tuple[tuple[str, str], list[Done]]:
-        return (name, graphs_sides.job_name("GIN", precision)), [Done(10, seconds, 2 * seconds) for seconds in cpu]
-
-    found = dict(
-        [
-            side("graphmill", "float32", 1.0, 2.0, 1.0),
-            side("graphmill", "bfloat16", 0.5, 0.5, 0.5),
-            side("PyG", "float32", 1.5, 3.0, 9.0),
-            side("PyG tuned", "bfloat16", 2.0, 2.0, 2.0),
-        ]
-    )
-    lines = graphs.compare("g", found, ["GIN", "DeeperGCN"])
-    told = [(line.head.measure, line.head.peer, line.ratio, line.head.target, line.verdict) for line in lines]
-    assert told == [
-        ("GIN, float32", "PyG, float32", 1.5, 1.4, "reached"),
-        ("GIN, bfloat16", "PyG, float32", 6.0, 2.2, "reached"),
-        ("GIN, bfloat16", "PyG tuned, bfloat16", 4.0, None, ""),
-    ]
-    assert (lines[0].ours, lines[0].peer, lines[0].unit) == (100.0, 300.0, "ms")
 
 
 @pytest.mark.slow

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.distributed import summary
 from benchmarks.distributed_side import SOCKET, Order, Pace, Side
 from tests.sampling.part_graphs import rich_graph
 from tests.support import WITHOUT_DGL
@@ -80,13 +79,3 @@ def test_trainers_take_the_batches_that_are_asked_for(monkeypatch: pytest.Monkey
         assert sorted(taken) == [(rank, "batches") for rank in (0, 1) for _ in range(4)]
         side.ask(Order("steps", 2))
         assert taken[8:].count((1, "steps")) == taken[8:].count((0, "steps")) == 2
-
-
-def test_ratios_are_of_as_many_seeds() -> None:
-    rounds = {
-        "ours": [{"cpu_ms": 10.0, "wall_ms": 5.0, "sent_mb": 1.0}] * 3,
-        "dgl": [{"cpu_ms": value, "wall_ms": 5.0, "sent_mb": 2.0} for value in (40.0, 90.0, 60.0)],
-    }
-    found = summary(rounds, {"ours": {"seeds": 512.0}, "dgl": {"seeds": 1024.0}})
-    assert found["cpu_ratios"] == [2.0, 4.5, 3.0]
-    assert (found["cpu_ratio"], found["wall_ratio"], found["ours_sent_mb"]) == (3.0, 0.5, 2.0)
