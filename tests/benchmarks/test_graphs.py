@@ -12,8 +12,10 @@ import torch
 
 from benchmarks import graphs, graphs_sides
 from benchmarks.embeddings_ours import training_job
+from benchmarks.embeddings_peers import Done
+from benchmarks.gnn_children import ContenderError
 from benchmarks.gnn_graphs import DATA
-from benchmarks.side_processes import LeftOutError, own_command, start_side
+from benchmarks.side_processes import own_command, start_side
 from tasks.storage.graph_store import GraphStore
 from tasks.train.gradients.engine import GradientEngine
 from tasks.train.strategies.base import Ranks
@@ -37,8 +39,23 @@ def test_graphmill_takes_steps(molecules: Path, tmp_path: Path) -> None:
             done = side.run(graphs_sides.job_name(model, precision), 0.01)
             assert done.done >= 1
             assert done.cpu > 0
-        with pytest.raises(LeftOutError, match="GIN, int8"):
+        with pytest.raises(ContenderError, match="GIN, int8"):
             side.run("GIN, int8", 0.01)
+
+
+def test_lines_of_trainings_of_graphs() -> None:
+    def side(name: str, precision: str, *cpu: float) -> tuple[tuple[str, str], list[Done]]:
+        return (name, graphs_sides.job_name("GIN", precision)), [Done(10, seconds, 2 * seconds) for seconds in cpu]
+
+    done = [side("graphmill", "float32", 1.0, 2.0, 1.0), side("PyG", "float32", 1.5, 3.0, 9.0)]
+    [line] = graphs.compare("g", dict(done), ["GIN", "DeeperGCN"])
+    assert (line.head.measure, line.head.peer, line.ratio, line.verdict) == (
+        "GIN, float32",
+        "PyG, float32",
+        1.5,
+        "reached",
+    )
+    assert (line.ours, line.peer, line.unit, line.details) == (100.0, 300.0, "ms", {"wall_ratio": 1.5})
 
 
 @pytest.mark.slow
