@@ -143,7 +143,7 @@ def graph_contenders(op: str, adj: Adjacency, dim: int) -> Iterator[tuple[str, C
     generator = torch.Generator().manual_seed(0)
 
     def normal(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=generator)
+        return torch.randn(shape, generator=generator)
 
     if op in ("sum", "mean", "max"):
         x = normal(nodes, dim)

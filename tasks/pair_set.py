@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from tasks.arrays import Array
 from tasks.key_table import FREE, key_table, slot
-
-Array = NDArray[Any]
 
 
 def pair_numbers(src: Array, dst: Array, num_nodes: int, *, directed: bool) -> Array:

@@ -11,7 +11,7 @@ from configs.registry import PARTITIONERS
 from tasks.arrays import Array
 from tasks.partition.base import Csr, PartitionContext, Partitioner, Parts
 from tasks.partition.configs import CoarsenedPartitionerConfig
-from tasks.partition.kernels import local_search, refinement
+from tasks.partition.kernels.local_search import descend, rebalance, search
 from tasks.partition.kernels.quality import weighted_cut
 from tasks.partition.levels import Level, Limits, coarsen, finest_level, sums
 from tasks.partition.metis import MetisOptions, part_graph
@@ -108,8 +108,8 @@ def refine(level: Level, parts: Parts, seed: int, *, fine: bool) -> None:
     """Improve the partition of a level in place; `fine`: it is the graph itself, where reading edges costs most."""
     graph = level.graph
     if (parts.size > parts.cap).any() or (parts.train_size > parts.train_cap).any():
-        refinement.rebalance(graph, parts)
-    refinement.descend(graph, parts, 4 if fine else 6)
+        rebalance(graph, parts)
+    descend(graph, parts, 4 if fine else 6)
     cut = weighted_cut(graph, parts.part) // 2
     work, rate = (_FINE_WORK, _FINE_RATE) if fine else (_COARSE_WORK, _COARSE_RATE)
     max_degree = _FINE_MAX_DEGREE if fine else level.num_nodes
@@ -117,7 +117,7 @@ def refine(level: Level, parts: Parts, seed: int, *, fine: bool) -> None:
     for _ in range(_SEARCH_PASSES):
         random.shuffle(order)
         reads = (work * level.num_edges, level.num_edges // 4)
-        gain = local_search.search(graph, parts, order, _PATIENCE, max_degree, *reads, rate * cut / 4)
+        gain = search(graph, parts, order, _PATIENCE, max_degree, *reads, rate * cut / 4)
         if gain < 1e-3 * cut:
             break
         cut -= gain

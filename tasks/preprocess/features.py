@@ -35,8 +35,7 @@ from tasks.preprocess.feature_matrices import FeatureMatrices
 from tasks.preprocess.id_space import IdSpace, union_of_features
 from tasks.preprocess.shards import ShardJob, digest, run_jobs
 from tasks.preprocess.splits.snapshot import Snapshot
-from tasks.preprocess.transforms.base import Column, ColumnTransform, State, StructureTransform
-from tasks.preprocess.transforms.graph_view import GraphView
+from tasks.preprocess.transforms.base import Column, ColumnTransform, GraphView, State, StructureTransform
 from tasks.stage import StageContext
 from tasks.storage.dataset_store import DatasetStore, iter_row_groups, to_numpy
 from tasks.storage.graph_store import ArrayWriter

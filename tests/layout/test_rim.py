@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tasks.layout.rim import put_around
+from tasks.layout.start import put_around
 
 
 @pytest.mark.parametrize("dim", [2, 3])

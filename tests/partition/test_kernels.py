@@ -9,8 +9,8 @@ import scipy.sparse as sp
 from tasks.components.renumbering import permute_rows
 from tasks.partition.base import Parts
 from tasks.partition.kernels.contraction import number_clusters
+from tasks.partition.kernels.local_search import rebalance
 from tasks.partition.kernels.quality import count_cut, cut_matrix
-from tasks.partition.kernels.refinement import rebalance
 from tasks.partition.kernels.reorder import order_by_part
 from tasks.partition.kernels.undirected import is_simple, unite_rows
 from tasks.partition.levels import finest_level

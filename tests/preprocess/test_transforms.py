@@ -10,6 +10,7 @@ import pytest
 
 from configs.errors import DataError, RecipeError
 from configs.registry import TRANSFORMS
+from tasks.preprocess.transforms.scaling import Log1p
 
 NODE = ("node", "to", "node")
 N = 60
@@ -122,6 +123,29 @@ def test_float16(dataset: Any, preprocess: Any, table: Any, make_dataset: Any, n
     )
     with pytest.raises(DataError, match="float16"):
         preprocess(large, feature_dtype="float16")
+
+
+@pytest.mark.parametrize(
+    ("transforms", "said"),
+    [
+        ([], r"00001\.parquet \(row 2\): feature 'a' is nan in the data set itself; put"),
+        (["normalize_rows"], r"row 2\): feature 'a' is nan in the data set itself before the transforms \(normalize_"),
+        (
+            ["standardize"],
+            r"feature 'a' is nan or infinite in rows that standardize learns from, in the data set itself",
+        ),
+        (["log1p"], r"feature 'b' is finite in the data set and no longer so after log1p"),
+    ],
+)
+def test_numbers_that_are_none_are_told_by_where_they_come_from(
+    make_dataset: Any, node_splits: Any, preprocess: Any, monkeypatch: Any, transforms: list[str], said: str
+) -> None:
+    monkeypatch.setattr(Log1p, "apply", lambda self, x, state: np.full_like(x, np.inf))  # as a user's own might
+    name, values = ("b" if transforms == ["log1p"] else "a"), np.arange(18.0)
+    values[9] = 9 if name == "b" else np.nan
+    dataset = make_dataset({"node": (18, {name: values})}, {NODE: {"src": [0], "dst": [1]}}, node_splits(18))
+    with pytest.raises(DataError, match=said):
+        preprocess(dataset, transforms=transforms)
 
 
 def test_structure_features(dataset: Any, preprocess: Any, edges: Any) -> None:

@@ -39,26 +39,50 @@ def write(
             "held-out edges name nodes within a type, and this data set has several node types and relations "
             f"({', '.join(kind.name for kind in kinds)}); keep one relation, or use one node type"
         )
-    if snapshot is not None:
-        return _write_existing(snapshot, writer, ends)
-    sizes = {}
+    sizes, times = {}, {}
     for split in SPLITS:
-        pairs = _read_pairs(store, ids, f"split/{split}", ends)
-        writer.write(f"{split}_edges", pairs)
-        sizes[split] = len(pairs)
-        table = f"split/{split}_negative"
-        if split != "train" and table in store:
-            negatives = _read_pairs(store, ids, table, ends)
-            check_candidates(negatives, len(pairs), split, "edge")
-            writer.write(f"{split}_negative", negatives)
+        table = f"split/{split}"
+        columns, source = store.table(table).columns, ids if snapshot is None else snapshot.source
+        pairs, negative, there = _read_pairs(store, source, table, ends), None, np.s_[:]
+        if split != "train" and f"{table}_negative" in store:
+            negative = _read_pairs(store, source, f"{table}_negative", ends)
+            check_candidates(negative, len(pairs), split, "edge")
+        if snapshot is not None:
+            src, dst = np.ascontiguousarray(pairs.T, np.int64)
+            edge_times = store.column(table, "time") if "time" in columns else np.empty(0, np.int64)
+            births = edge_births(src, dst, edge_times, snapshot.births)
+            there = births <= snapshot.until
+            if negative is not None:
+                negative = _existing_negatives(snapshot, negative, there, split)
+            pairs, times[split] = snapshot.new_id[pairs[there]], span(births[there])
+        writer.write(f"{split}_edges", pairs.astype(ids.id_type))
+        if negative is not None:
+            writer.write(f"{split}_negative", negative.astype(ids.id_type))
+        if split == "train" and "weight" in columns:
+            writer.write("train_edge_weight", store.column(table, "weight")[there].astype(np.float32))
         for name in (split, f"{split}_negative") if store.manifest.num_relations else ():
             if f"split/{name}" in store:
                 relation = store.column(f"split/{name}", "relation").astype(np.int32)
                 check_range(relation, store.manifest.num_relations, f"split/{name}", "relation")
                 writer.write(f"{name}_relation", relation)
-    if "weight" in store.table("split/train").columns:
-        writer.write("train_edge_weight", store.column("split/train", "weight").astype(np.float32))
-    return WrittenSplits(sizes)
+        sizes[split] = len(pairs)
+    return WrittenSplits(sizes, times)
+
+
+def _existing_negatives(snapshot: Snapshot, negative: Array, there: Array, split: str) -> Array:
+    """Return the negatives that exist; `there`, bool (n,), loses positives that have no candidate (n, K, 2) left."""
+    negative = snapshot.new_id[negative]
+    if negative.ndim == 3:
+        has_candidates, negative = replace_gone(negative[there])
+        there[there] = has_candidates
+    else:
+        negative = negative[(negative >= 0).all(1)]
+    if not len(negative):
+        raise RecipeError(
+            f"snapshot.split=keep: none of the data set's negatives of {split} exists yet; take a later moment, or "
+            "snapshot.split=time"
+        )
+    return negative
 
 
 def check_candidates(candidates: Array, count: int, split: str, what: str) -> None:
@@ -99,35 +123,3 @@ def _existing(snapshot: Snapshot, table: str | None = None) -> Iterator[PairGrou
         births = edge_births(src, dst, columns.pop("time", np.empty(0, np.int64)), snapshot.births)
         there = np.flatnonzero(births <= snapshot.until)
         yield PairGroup(src[there], dst[there], births[there], {name: x[there] for name, x in columns.items()})
-
-
-def _write_existing(snapshot: Snapshot, writer: ArrayWriter, ends: Sequence[str]) -> WrittenSplits:
-    """Write the data set's own split as far as it exists; its training edges carry messages."""
-    store, id_type = snapshot.store, snapshot.ids.id_type
-    sizes, times = {}, {}
-    for split in SPLITS:
-        table = f"split/{split}"
-        src, dst = np.ascontiguousarray(_read_pairs(store, snapshot.source, table, ends).T, np.int64)
-        columns = store.table(table).columns
-        edge_times = store.column(table, "time") if "time" in columns else np.empty(0, np.int64)
-        births = edge_births(src, dst, edge_times, snapshot.births)
-        there = births <= snapshot.until
-        if split != "train" and f"{table}_negative" in store:
-            negative = snapshot.new_id[_read_pairs(store, snapshot.source, f"{table}_negative", ends)]
-            if negative.ndim == 3:  # a positive without candidates goes
-                has_candidates, negative = replace_gone(negative[there])
-                there[there] = has_candidates
-            else:
-                negative = negative[(negative >= 0).all(1)]
-            if not len(negative):
-                raise RecipeError(
-                    f"snapshot.split=keep: none of the data set's negatives of {split} exists yet; take a later "
-                    "moment, or snapshot.split=time"
-                )
-            writer.write(f"{split}_negative", negative.astype(id_type))
-        pairs = snapshot.new_id[np.stack([src[there], dst[there]], 1)]
-        writer.write(f"{split}_edges", pairs.astype(id_type))
-        if split == "train" and "weight" in columns:
-            writer.write("train_edge_weight", store.column(table, "weight")[there].astype(np.float32))
-        sizes[split], times[split] = len(pairs), span(births[there])
-    return WrittenSplits(sizes, times)

@@ -7,9 +7,8 @@ import numpy as np
 from configs.errors import RecipeError
 from configs.registry import TRANSFORMS
 from tasks.arrays import Array
-from tasks.preprocess.transforms.base import Column, StructureTransform
+from tasks.preprocess.transforms.base import Column, GraphView, StructureTransform
 from tasks.preprocess.transforms.configs import DegreeConfig, EdgeMeanConfig
-from tasks.preprocess.transforms.graph_view import GraphView
 
 _CHUNK_NODES = 1 << 16
 

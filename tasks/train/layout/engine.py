@@ -15,7 +15,7 @@ from models.kernels.tables.row_tables import RowTable
 from models.layout.configs import LayoutConfig, Settled
 from tasks.arrays import Array
 from tasks.layout.edge_list import EdgeList
-from tasks.layout.rim import put_around
+from tasks.layout.start import put_around
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore

@@ -11,8 +11,7 @@ from models.layout.configs import LayoutConfig, Settled
 from tasks.arrays import Array
 from tasks.layout.edge_list import EdgeList
 from tasks.layout.pivots import coarse_start
-from tasks.layout.rim import put_around
-from tasks.layout.start import pca_start
+from tasks.layout.start import pca_start, put_around
 from tasks.storage.graph_store import GraphStore
 from tasks.train.embeddings.host_tables import TABLE
 from tasks.train.job import WarmStart

@@ -18,7 +18,7 @@ from models.kernels.tables.row_tables import RowTable
 from models.layout.configs import LayoutConfig
 from tasks.arrays import Array
 from tasks.layout.edge_list import EdgeList
-from tasks.layout.rim import put_around
+from tasks.layout.start import put_around
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.train.layout.first_points import scaled
 from tasks.train.loaders.samples.edge_passes import EdgePassPairs
