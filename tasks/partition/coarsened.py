@@ -47,7 +47,6 @@ class CoarsenedPartitioner(Partitioner):
     config: CoarsenedPartitionerConfig
 
     def partition(self, csr: Csr, num_parts: int, context: PartitionContext | None = None) -> NDArray[np.int32]:
-        """Return the part of each node, (num_nodes,)."""
         config, context = self.config, context or PartitionContext()
         finest = finest_level(csr, context.train_idx)
         limits = limits_of(finest.weight, context.train_idx, num_parts, config.imbalance)

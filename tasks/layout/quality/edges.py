@@ -28,12 +28,6 @@ MOST_NEIGHBORS = 100
 """Nearest points that are looked at of a node, also where it has more neighbours."""
 
 
-def edge_ends(indptr: Array, entries: Array) -> Array:
-    """Return the source node of the entries (m,) of a CSR."""
-    sources: Array = np.searchsorted(indptr, entries, side="right") - 1
-    return sources
-
-
 def lengths_between(coordinates: Array, first: Array, second: Array) -> NDArray[np.float64]:
     """Return the distances of points (m,)."""
     apart = coordinates[first].astype(np.float64) - coordinates[second]

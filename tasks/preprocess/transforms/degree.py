@@ -20,7 +20,6 @@ class Degree(StructureTransform):
     Config = DegreeConfig
 
     def column(self, graph: GraphView) -> Column:
-        """One value, or in- and out-degree."""
         return Column("degree", "numeric", 1 if graph.symmetric else 2)
 
     def compute(self, graph: GraphView, first: int, last: int) -> Array:
@@ -37,7 +36,6 @@ class EdgeMean(StructureTransform):
     Config = EdgeMeanConfig
 
     def column(self, graph: GraphView) -> Column:
-        """As wide as edges' features."""
         entry = graph.entries.get("edge_feat")
         if entry is None:
             raise RecipeError("preprocess.transforms: edge_mean needs numeric edge features, and the data set has none")
