@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from tasks.arrays import offsets
 from tasks.stage import Parent
-from tasks.storage.graph_store import ALWAYS, ArrayWriter, GraphStore
+from tasks.storage.graph_store import ALWAYS, GraphStore
 from tasks.storage.manifests import RankingTask, TypeColumns
-from tests.support import as_partition, finish
+from tests.shop_graph import write_typed
 
 DAY = 86_400
 NODE_TYPES = ("customers", "products", "task")
@@ -67,59 +68,35 @@ def ranked_shop(
     of, at, right = _tasks(customer, product, time, born, new_only=new_only)
 
     sizes = [num_customers, num_products, len(of)]
-    first = np.concatenate([[0], np.cumsum(sizes)])
-    num_nodes = int(first[-1])
-    place = np.random.default_rng(seed + 2).permutation(num_nodes)  # as a partition orders nodes
-    node_type, node_time = np.empty(num_nodes, np.int16), np.empty(num_nodes, np.int64)
-    node_type[place] = np.repeat(np.arange(3), sizes)
-    node_time[place] = np.concatenate([np.full(num_customers, ALWAYS), born, at])
-    feat = np.zeros((num_nodes, 2), np.float32)
-    feat[place[: first[1]], 0] = rng.standard_normal(num_customers)
-    feat[place[first[1] : first[2]], 1] = rng.standard_normal(num_products)
-
+    first = offsets(sizes)
+    feat, label = np.zeros((first[-1], 2), np.float32), np.full((first[-1], 1), np.nan, np.float32)
+    feat[: first[1], 0], feat[first[1] : first[2], 1] = (
+        rng.standard_normal(num_customers),
+        rng.standard_normal(num_products),
+    )
+    label[first[2] :, 0] = [len(columns) for columns in right]
     pairs = np.array([(row, one) for row, columns in enumerate(right) for one in columns], np.int64).reshape(-1, 2)
     tails = [customer, first[2] + np.arange(len(of)), first[2] + pairs[:, 0]]
-    heads = [first[1] + product, of, first[1] + pairs[:, 1]]
-    src = place[np.concatenate([*tails, *heads])]
-    dst = place[np.concatenate([*heads, *tails])]
-    kind = np.repeat(np.arange(6), [*map(len, tails), *map(len, heads)])
-    edge_time = np.tile(np.concatenate([time, at, at[pairs[:, 0]]]), 2)
-    writer = ArrayWriter(folder)
-    order = np.lexsort((kind, src, dst))
-    writer.write("csc_indptr", np.searchsorted(dst[order], np.arange(num_nodes + 1)).astype(np.int64))
-    writer.write("csc_indices", src[order].astype(np.int32))
-    writer.write("edge_type", kind[order].astype(np.int16))
-    writer.write("edge_time", edge_time[order])
-    label = np.full((num_nodes, 1), np.nan, np.float32)
-    label[place[first[2] :], 0] = [len(columns) for columns in right]
-    arrays = {"node_type": node_type, "node_time": node_time, "feat": feat, "label": label}
-    for name, array in {**arrays, "node_ids": np.argsort(place).astype(np.int64)}.items():
-        writer.write(name, array)
-    tasks = place[first[2] :]
-    cuts = {"train": at < MOMENTS[-2], "valid": at == MOMENTS[-2], "test": at == MOMENTS[-1]}
-    for split, chosen in cuts.items():
-        writer.write(f"{split}_idx", np.sort(tasks[chosen]).astype(np.int32))
     none = TypeColumns()
-    given: dict[str, Any] = {
-        "task_type": "ranking",
-        "num_classes": 0,
-        "metric": "map@10",
-        "node_types": NODE_TYPES,
-        "edge_types": EDGE_TYPES,
-        "relation_ends": ENDS,
-        "type_columns": {"customers": TypeColumns(numeric=(0,)), "products": TypeColumns(numeric=(1,)), "task": none},
-        "relation_columns": dict.fromkeys(EDGE_TYPES, none),
-        "type_offsets": tuple(int(n) for n in first),
-        "target_type": "task",
-        "fit_before": MOMENTS[-2],
-        "time_unit": "seconds",
-        "ranking": RankingTask(candidates="products", history=EDGE_TYPES[0], horizon=HORIZON, **ranking),
-    }
-    splits = {split: int(chosen.sum()) for split, chosen in cuts.items()}
-    parent = finish(folder, writer, num_nodes=num_nodes, num_edges=len(src), feature_dim=2, splits=splits, **given)
-    parent = as_partition(parent)
-    (folder / "manifest.json").write_text(parent.manifest.model_dump_json())
-    return parent
+    return write_typed(
+        folder,
+        sizes,
+        (tails, [first[1] + product, of, first[1] + pairs[:, 1]]),
+        np.concatenate([time, at, at[pairs[:, 0]]]),
+        {"node_time": np.concatenate([np.full(num_customers, ALWAYS), born, at]), "feat": feat, "label": label},
+        MOMENTS,
+        seed=seed + 2,
+        task_type="ranking",
+        num_classes=0,
+        metric="map@10",
+        node_types=NODE_TYPES,
+        edge_types=EDGE_TYPES,
+        relation_ends=ENDS,
+        type_columns={"customers": TypeColumns(numeric=(0,)), "products": TypeColumns(numeric=(1,)), "task": none},
+        target_type="task",
+        feature_dim=2,
+        ranking=RankingTask(candidates="products", history=EDGE_TYPES[0], horizon=HORIZON, **ranking),
+    )
 
 
 def _tasks(

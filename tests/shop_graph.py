@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tasks.arrays import offsets
 from tasks.stage import Parent
 from tasks.storage.graph_store import ALWAYS, ArrayWriter
 from tasks.storage.manifests import TypeColumns
@@ -69,48 +70,13 @@ def shop_graph(
         time[later] = other.integers(changed_after, 900 * DAY, len(later))
 
     sizes = [num_customers, num_orders, num_products, num_visits]
-    first = np.concatenate([[0], np.cumsum(sizes)])
-    num_nodes = int(first[-1])
-    place = np.random.default_rng(seed + 2).permutation(num_nodes)  # as a partition orders nodes
-    node_type = np.empty(num_nodes, np.int16)
-    node_type[place] = np.repeat(np.arange(4), sizes)
-    node_time = np.empty(num_nodes, np.int64)
-    node_time[place] = np.concatenate([joined, time, np.full(num_products, ALWAYS), at])
-    feat = np.zeros((num_nodes, 4), np.float32)
-    feat[place[: first[1]], 0] = age
-    feat[place[first[1] : first[2]], 1:3] = amount
-    feat[place[first[2] : first[3]], 3] = quality
-    codes = np.full((num_nodes, 1), 4, np.int32)
-    codes[place[first[2] : first[3]], 0] = color
-
-    tails = [first[1] + np.arange(num_orders), first[1] + np.arange(num_orders), first[3] + np.arange(num_visits)]
-    heads = [customer, first[2] + product, of]
-    src = place[np.concatenate([*tails, *heads])]
-    dst = place[np.concatenate([*heads, *tails])]
-    kind = np.repeat(np.arange(6), [*map(len, tails), *map(len, heads)])
-    edge_time = np.tile(np.concatenate([time, time, at]), 2)
-    writer = ArrayWriter(folder)
-    order = np.lexsort((kind, src, dst))
-    writer.write("csc_indptr", np.searchsorted(dst[order], np.arange(num_nodes + 1)).astype(np.int64))
-    writer.write("csc_indices", src[order].astype(np.int32))
-    writer.write("edge_type", kind[order].astype(np.int16))
-    writer.write("edge_time", edge_time[order])
-    labels = np.full(num_nodes, -1, np.int64)
-    labels[place[first[3] :]] = label
-    for name, array in [
-        ("node_type", node_type),
-        ("node_time", node_time),
-        ("feat", feat.astype(dtype)),
-        ("feat_cat", codes),
-    ]:
-        writer.write(name, array)
-    writer.write("label", labels)
-    writer.write("node_ids", np.argsort(place).astype(np.int64))
-    visits = place[first[3] :]
-    cuts = {"train": at < MOMENTS[-2], "valid": at == MOMENTS[-2], "test": at == MOMENTS[-1]}
-    for split, chosen in cuts.items():
-        writer.write(f"{split}_idx", np.sort(visits[chosen]).astype(np.int32))
-    none = TypeColumns()
+    first = offsets(sizes)
+    feat = np.zeros((first[-1], 4), np.float32)
+    feat[: first[1], 0], feat[first[1] : first[2], 1:3], feat[first[2] : first[3], 3] = age, amount, quality
+    codes, labels = np.full((first[-1], 1), 4, np.int32), np.full(first[-1], -1, np.int64)
+    codes[first[2] : first[3], 0], labels[first[3] :] = color, label
+    node_time = np.concatenate([joined, time, np.full(num_products, ALWAYS), at])
+    orders = first[1] + np.arange(num_orders)
     given: dict[str, Any] = {
         "task_type": "binary",
         "num_classes": 2,
@@ -122,20 +88,67 @@ def shop_graph(
             "customers": TypeColumns(numeric=(0,)),
             "orders": TypeColumns(numeric=(1, 2)),
             "products": TypeColumns(numeric=(3,), categorical=(0,)),
-            "visits": none,
+            "visits": TypeColumns(),
         },
-        "relation_columns": dict.fromkeys(EDGE_TYPES, none),
-        "type_offsets": tuple(int(n) for n in first),
         "target_type": "visits",
-        "fit_before": MOMENTS[-2],
-        "time_unit": "seconds",
         "categories": (5,),
+        "feature_dim": 4,
     }
-    splits = {split: int(chosen.sum()) for split, chosen in cuts.items()}
-    parent = finish(
-        folder, writer, num_nodes=num_nodes, num_edges=len(src), feature_dim=4, splits=splits, **{**given, **fields}
+    return write_typed(
+        folder,
+        sizes,
+        ([orders, orders, first[3] + np.arange(num_visits)], [customer, first[2] + product, of]),
+        np.concatenate([time, time, at]),
+        {"node_time": node_time, "feat": feat.astype(dtype), "feat_cat": codes, "label": labels},
+        MOMENTS,
+        seed=seed + 2,
+        **{**given, **fields},
     )
-    parent = as_partition(parent)
+
+
+def write_typed(
+    folder: Path,
+    sizes: list[int],
+    ends: tuple[list[Any], list[Any]],
+    edge_time: Any,
+    arrays: dict[str, Any],
+    moments: tuple[int, ...],
+    *,
+    seed: int,
+    **fields: Any,
+) -> Parent:
+    """Write a typed graph whose last type are tasks at moments, as one part; nodes stand in random order.
+
+    `ends`: sources and targets of each relation, which is followed by its reverse; `arrays`: of nodes, type by type.
+    """
+    first = offsets(sizes)
+    place = np.random.default_rng(seed).permutation(first[-1])  # as a partition orders nodes
+    (tails, heads), back = ends, np.argsort(place)
+    src, dst = place[np.concatenate([*tails, *heads])], place[np.concatenate([*heads, *tails])]
+    kind = np.repeat(np.arange(2 * len(tails)), [*map(len, tails), *map(len, heads)])
+    order = np.lexsort((kind, src, dst))
+    writer = ArrayWriter(folder)
+    writer.write("csc_indptr", np.searchsorted(dst[order], np.arange(first[-1] + 1)).astype(np.int64))
+    writer.write("csc_indices", src[order].astype(np.int32))
+    writer.write("edge_type", kind[order].astype(np.int16))
+    writer.write("edge_time", np.tile(edge_time, 2)[order])
+    for name, array in {"node_type": np.repeat(np.arange(len(sizes)), sizes).astype(np.int16), **arrays}.items():
+        writer.write(name, array[back])
+    writer.write("node_ids", back.astype(np.int64))
+    tasks, at = place[first[-2] :], arrays["node_time"][first[-2] :]
+    cuts = {"train": at < moments[-2], "valid": at == moments[-2], "test": at == moments[-1]}
+    for split, chosen in cuts.items():
+        writer.write(f"{split}_idx", np.sort(tasks[chosen]).astype(np.int32))
+    shape: dict[str, Any] = {
+        "num_nodes": int(first[-1]),
+        "num_edges": len(src),
+        "splits": {split: int(chosen.sum()) for split, chosen in cuts.items()},
+        "type_offsets": tuple(first.tolist()),
+        "relation_columns": dict.fromkeys(fields["edge_types"], TypeColumns()),
+        "fit_before": moments[-2],
+        "time_unit": "seconds",
+    }
+    parent = as_partition(finish(folder, writer, **{**shape, **fields}))
     (folder / "manifest.json").write_text(parent.manifest.model_dump_json())
     return parent
 

@@ -79,11 +79,7 @@ def node_graph(folder: Path, num_nodes: int = 300, num_classes: int = 4, dim: in
     writer.write("feat", (centres[label] + 2.0 * rng.standard_normal((num_nodes, dim))).astype(np.float32))
     writer.write("label", label.astype(np.int64))
     writer.write("node_ids", np.arange(num_nodes, dtype=np.int64))
-    order = rng.permutation(num_nodes).astype(np.int32)
-    cuts = {"train": order[: num_nodes // 2], "valid": order[num_nodes // 2 : 3 * num_nodes // 4]}
-    cuts["test"] = order[3 * num_nodes // 4 :]
-    for split, index in cuts.items():
-        writer.write(f"{split}_idx", np.sort(index))
+    splits = write_split(writer, rng.permutation(num_nodes))
     return finish(
         folder,
         writer,
@@ -91,8 +87,17 @@ def node_graph(folder: Path, num_nodes: int = 300, num_classes: int = 4, dim: in
         num_edges=num_edges,
         num_classes=num_classes,
         feature_dim=dim,
-        splits={split: len(index) for split, index in cuts.items()},
+        splits=splits,
     )
+
+
+def write_split(writer: ArrayWriter, order: np.ndarray) -> dict[str, int]:
+    """Write one half of some rows as `train_idx` and a quarter each as `valid_idx` and `test_idx`; return the sizes."""
+    half, end = len(order) // 2, 3 * len(order) // 4
+    cuts = {"train": order[:half], "valid": order[half:end], "test": order[end:]}
+    for split, index in cuts.items():
+        writer.write(f"{split}_idx", np.sort(index).astype(np.int32))
+    return {split: len(index) for split, index in cuts.items()}
 
 
 def link_graph(folder: Path, num_nodes: int = 200, dim: int = 0, seed: int = 0) -> Parent:
@@ -191,11 +196,7 @@ def molecule_graph(folder: Path, num_graphs: int = 120, seed: int = 0) -> Parent
     writer.write("graph_offsets", offsets)
     writer.write("graph_label", label.astype(np.float32)[:, None])
     writer.write("node_ids", np.arange(num_nodes, dtype=np.int64))
-    order = rng.permutation(num_graphs).astype(np.int32)
-    cuts = {"train": order[: num_graphs // 2], "valid": order[num_graphs // 2 : 3 * num_graphs // 4]}
-    cuts["test"] = order[3 * num_graphs // 4 :]
-    for split, index in cuts.items():
-        writer.write(f"{split}_idx", np.sort(index))
+    splits = write_split(writer, rng.permutation(num_graphs))
     return finish(
         folder,
         writer,
@@ -208,7 +209,7 @@ def molecule_graph(folder: Path, num_graphs: int = 120, seed: int = 0) -> Parent
         num_graphs=num_graphs,
         categories=(5, 5, 5),
         edge_categories=(4, 4),
-        splits={split: len(index) for split, index in cuts.items()},
+        splits=splits,
     )
 
 

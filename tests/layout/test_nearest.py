@@ -123,11 +123,6 @@ def test_clusters_know_no_products() -> None:
         nearest(_vectors(20, 2), 3, "dot", "clusters")
 
 
-def test_clusters_of_few_rows_are_all_rows() -> None:
-    x = _vectors(300, 6)
-    np.testing.assert_allclose(nearest(x, 299, method="clusters")[1], nearest(x, 299)[1], rtol=1e-4)
-
-
 def _components(graph: NeighborGraph) -> int:
     n = len(graph.indptr) - 1
     return int(connected_components(csr_matrix((graph.weight, graph.indices, graph.indptr), (n, n)))[0])
@@ -168,18 +163,6 @@ def test_graph_of_equal_rows(weights: str, n: int) -> None:
     graph = neighbor_graph(np.ones((n, 4)), NeighborsConfig(weights=weights))
     _check(graph, n)
     assert _components(graph) == 1
-
-
-def test_k_is_lowered_to_what_there_is() -> None:
-    graph = neighbor_graph(_vectors(8, 3), NeighborsConfig())
-    assert graph.k == 7
-    assert (np.diff(graph.indptr) <= 7).all()
-
-
-@pytest.mark.parametrize("n", [0, 1])
-def test_too_few_rows_are_refused(n: int) -> None:
-    with pytest.raises(DataError, match=f"there {['are no vectors', 'is 1 vector'][n]}, and neighbours need two"):
-        neighbor_graph(np.zeros((n, 3)), NeighborsConfig())
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,9 @@ import pytest
 import scipy.sparse as sp
 from scipy.sparse.csgraph import shortest_path
 
-from models.kernels.layout.move_points import PointRows, move_points
-from models.kernels.layout.objectives import LayoutObjective
 from models.layout.configs import forces_of
 from tasks.arrays import Array
-from tasks.layout.pivots import coarse_start, is_mesh, packed, pivot_distances
+from tasks.layout.pivots import coarse_start, is_mesh, pivot_distances
 from tasks.layout.quality.measure import measure_layout
 
 
@@ -61,25 +59,6 @@ def test_distances_are_those_of_shortest_paths_from_far_nodes() -> None:
     assert len(set(pivots)) == 7
 
 
-def test_steps_from_the_start_keep_a_mesh_flat_and_its_edges_short() -> None:
-    edges = grid(25, 40)
-    start = coarse_start(*edges)
-    forces = forces_of(1000, 5, 4000)
-    points, rng = PointRows.zeros(1000, 2), np.random.default_rng(0)
-    points.rows[:] = start * forces.edge_length
-    sources = np.repeat(np.arange(1000, dtype=np.int32), np.diff(edges[0]))
-    objective = LayoutObjective("largevis", gamma=forces.gamma, epsilon=forces.epsilon)
-    for step in range(300):
-        drawn, negatives = rng.integers(len(sources), size=4096), rng.integers(1000, size=(4096, 5), dtype=np.int32)
-        move_points(points, points, sources[drawn], edges[1][drawn], negatives, objective, rate=0.2 * (1 - step / 300))
-    before, _ = measure_layout(start, edges=edges)
-    after, _ = measure_layout(points.rows, edges=edges)
-    assert after["crossing_edges"] < min(0.02, before["crossing_edges"] + 0.01)
-    assert after["graph_neighbors_kept"] > 0.9
-    assert after["stress"] < 0.06
-    assert 0.5 < np.sqrt(mean_square(points.rows, edges)) / forces.edge_length < 2
-
-
 def test_components_stand_beside_each_other_with_room_for_their_nodes() -> None:
     parts = [sp.csr_matrix((np.ones(len(e[1])), *e[::-1])) for e in (grid(20, 20), grid(10, 12), grid(3, 1))]
     edges = csr(sp.block_diag([*parts, sp.csr_matrix((9, 9))]))
@@ -92,16 +71,6 @@ def test_components_stand_beside_each_other_with_room_for_their_nodes() -> None:
     assert np.ptp(found[:400], axis=0).max() / np.ptp(found[400:520], axis=0).max() == pytest.approx(
         np.sqrt(400 / 120), rel=1e-3
     )
-
-
-def test_squares_do_not_overlap() -> None:
-    sizes = np.random.default_rng(0).integers(1, 90, size=57)
-    corners, sides = packed(sizes)
-    for i in range(57):
-        apart = np.abs((corners + sides[:, None] / 2) - (corners[i] + sides[i] / 2))
-        overlap = (apart < (sides[:, None] + sides[i]) / 2 - 1e-9).all(axis=1)
-        assert np.flatnonzero(overlap).tolist() == [i]
-    assert np.ptp(corners, axis=0).max() < 1.6 * np.sqrt(np.square(sides).sum())
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 30])

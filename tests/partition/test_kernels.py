@@ -8,9 +8,7 @@ import scipy.sparse as sp
 
 from tasks.components.renumbering import permute_rows
 from tasks.partition.base import Parts
-from tasks.partition.kernels.contraction import number_clusters
 from tasks.partition.kernels.local_search import rebalance
-from tasks.partition.kernels.quality import count_cut, cut_matrix
 from tasks.partition.kernels.reorder import order_by_part
 from tasks.partition.kernels.undirected import is_simple, unite_rows
 from tasks.partition.levels import finest_level
@@ -68,16 +66,6 @@ def test_union_of_both_directions(seed: int) -> None:
     assert not is_simple(indptr, indices)
 
 
-def test_clusters_are_numbered_by_their_first_node() -> None:
-    label = np.random.default_rng(0).integers(0, 30, 211).astype(np.int32)
-    before = label.copy()
-    count = number_clusters(label, np.full(211, -1, np.int32))
-    _, first = np.unique(label, return_index=True)
-    assert np.array_equal(np.unique(label), np.arange(count))
-    assert (np.diff(first) > 0).all()
-    assert len(np.unique(np.stack([before, label]), axis=1).T) == count
-
-
 def test_rebalance_brings_parts_under_their_limits() -> None:
     rng = np.random.default_rng(3)
     csr = csr_of(*rng.integers(0, 600, (2, 2400)), 600)
@@ -93,12 +81,3 @@ def test_rebalance_brings_parts_under_their_limits() -> None:
     assert np.array_equal(train_size, np.bincount(part[train_idx], minlength=3))
     assert size.max() <= 206
     assert train_size.max() <= 69
-
-
-def test_cut_matrix() -> None:
-    indptr, indices = random_rows(50, 400, 5)
-    part = np.random.default_rng(0).integers(0, 4, 50).astype(np.int32)
-    expected = np.zeros((4, 4), np.int64)
-    np.add.at(expected, (part[indices], part[np.repeat(np.arange(50), np.diff(indptr))]), 1)
-    assert np.array_equal(cut_matrix(indptr, indices, part, 4), expected)
-    assert count_cut(indptr, indices, part) == expected.sum() - np.trace(expected)

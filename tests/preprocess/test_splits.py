@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 
 from configs.errors import DataError
 from tasks.preprocess.build import degree_report
-from tasks.stage import Listener, map_in_process
 
 NODE = ("node", "to", "node")
 EDGES = {NODE: {"src": np.array([0, 1, 2]), "dst": np.array([1, 2, 3])}}
@@ -121,29 +119,6 @@ def test_degree_report() -> None:
     report = degree_report(np.concatenate([[0], np.cumsum(degree)]))
     assert report == {"log2_bins": [2, 1, 2, 2, 1], "mean": 3.125, "max": 8, "isolated": 2}
     assert degree_report(np.zeros(1, np.int64)) == {"log2_bins": [], "mean": 0.0, "max": 0, "isolated": 0}
-
-
-def test_shard_jobs_travel_and_no_array_comes_back(
-    make_dataset: Any, node_splits: Any, preprocess: Any, ears: Listener
-) -> None:
-    """What a process pool needs: jobs pickle, answers are small, results are read back from signed pickles."""
-    answers: list[Any] = []
-
-    def other_process(function: Any, items: Any) -> Any:
-        for item in map_in_process(
-            lambda item: pickle.loads(pickle.dumps(function))(pickle.loads(pickle.dumps(item))), items
-        ):
-            answers.append(item)
-            yield item
-
-    x = np.random.default_rng(0).random((20, 4))
-    dataset = make_dataset({"node": (20, {"x": x})}, EDGES, node_splits(20))
-    transforms = ["standardize", "degree", {"name": "min_max", "columns": "degree"}]
-    there = preprocess(dataset, ears=ears, map_shards=other_process, transforms=transforms)
-    here = preprocess(dataset, transforms=transforms)
-    np.testing.assert_array_equal(there["feat"], here["feat"])
-    assert set(answers) == {True}
-    assert here.manifest.digest == there.manifest.digest
 
 
 def test_the_cut_into_shards_does_not_matter(make_dataset: Any, node_splits: Any, preprocess: Any) -> None:
