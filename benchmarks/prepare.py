@@ -38,7 +38,7 @@ from benchmarks.gnn_report import machine, print_machine
 from tasks.components.connected import connected_components
 from tasks.ingest.edges import EdgeCheck
 from tasks.ingest.writer import DatasetWriter
-from tasks.preprocess.edges.shard_kernels import Packing, expand_edges, sort_and_compress
+from tasks.preprocess.edges.edge_kernels import Packing, expand_edges, sort_and_compress
 from tasks.readers.numbers import number_chunks, read_numbers
 from tasks.storage.dataset_store import ShardRef, iter_row_groups
 from tasks.storage.graph_store import Array

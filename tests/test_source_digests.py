@@ -133,21 +133,9 @@ def test_several_at_once_lose_nothing(home: Home, tmp_path: Path, reads: list[Pa
 
 
 def test_reading_that_takes_long_is_told(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[tuple[Any, ...]] = []
-    heard, read = threading.Event(), source_digests._Reader.read
-
-    def slow(reader: Any, path: Path) -> Any:
-        assert heard.wait(60), "nothing was told"
-        return read(reader, path)
-
-    def tell(*news: Any) -> None:
-        told.append(news)
-        heard.set()
-
-    monkeypatch.setattr(source_digests._Reader, "read", slow)
-    monkeypatch.setattr(source_digests, "_SAY_EVERY_SECONDS", 0.0)
-    SourceDigests(home, tell).describe({"a": [("a", write(tmp_path / "a.csv", "x" * 1000))]})
-    assert told[0][:3] == (0, 1000, "bytes")
+    reading = SlowReading(monkeypatch)
+    SourceDigests(home, reading.tell).describe({"a": [("a", write(tmp_path / "a.csv", "x" * 1000))]})
+    assert reading.told[0][:3] == (0, 1000, "bytes")
 
 
 def test_an_end_in_the_middle_does_not_wait_for_the_rest(
@@ -185,3 +173,24 @@ def test_files_below_a_folder_are_found_through_links_too(tmp_path: Path) -> Non
     (tmp_path / "set/split/time").symlink_to(tmp_path / "real")
     (tmp_path / "real/back").symlink_to(tmp_path / "set")
     assert [name for name, _ in files_below(tmp_path / "set", ("raw", "split"))] == ["split/time/train.csv"]
+
+
+class SlowReading:
+    """No file is read before `tell` was called."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.told: list[tuple[Any, ...]] = []
+        """What each call of `tell` was given."""
+        self._heard = threading.Event()
+        read = source_digests._Reader.read
+
+        def slow(reader: Any, path: Path) -> Any:
+            assert self._heard.wait(60), "nothing was told"
+            return read(reader, path)
+
+        monkeypatch.setattr(source_digests._Reader, "read", slow)
+        monkeypatch.setattr(source_digests, "_SAY_EVERY_SECONDS", 0.0)
+
+    def tell(self, *news: Any) -> None:
+        self.told.append(news)
+        self._heard.set()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from tasks.arrays import Array
-from tasks.layout.pivots import is_mesh
+from tasks.layout.start import is_mesh
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import NEIGHBORS
 

@@ -11,7 +11,7 @@ from configs.registry import PARTITIONERS
 from tasks.arrays import Array
 from tasks.partition.base import Csr, PartitionContext, Partitioner, Parts
 from tasks.partition.configs import CoarsenedPartitionerConfig
-from tasks.partition.kernels.local_search import descend, rebalance, search
+from tasks.partition.kernels.moves import descend, rebalance, search
 from tasks.partition.kernels.quality import weighted_cut
 from tasks.partition.levels import Level, Limits, coarsen, finest_level, sums
 from tasks.partition.metis import MetisOptions, part_graph

@@ -21,7 +21,7 @@ from tasks.preprocess.id_space import IdSpace
 from tasks.preprocess.label_profile import label_profile
 from tasks.preprocess.neighbors import write_neighbors
 from tasks.preprocess.node_arrays import write_graphs, write_nodes
-from tasks.preprocess.splits import pairs, rows, triples
+from tasks.preprocess.splits import pairs, rows
 from tasks.preprocess.splits.by_time import WrittenSplits
 from tasks.preprocess.splits.held_out import HeldOut, PairRule
 from tasks.preprocess.splits.link_negatives import complete_negatives
@@ -37,7 +37,7 @@ from tasks.storage.graph_store import ArrayWriter
 from tasks.storage.manifests import NEIGHBORS, SPLITS, DatasetManifest, TaskManifest
 
 _CHUNK_ROWS = 1 << 20
-_WRITERS = {"node": rows.write_nodes, "graph": rows.write_graphs, "link": pairs.write, "triple": triples.write}
+_WRITERS = {"node": rows.write_nodes, "graph": rows.write_graphs, "link": pairs.write, "triple": pairs.write_triples}
 
 
 def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:

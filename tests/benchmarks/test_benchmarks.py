@@ -1,4 +1,4 @@
-"""Contenders of `benchmarks.gnn` and others: they take turns, compute the same thing, and leave a table."""
+"""Contenders of the benchmarks: they take turns, compute the same thing, and leave a table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import depth, embeddings, gnn_plan, ladder, minibatch, strategies
+from benchmarks import depth, embeddings, gnn_plan, kernels, ladder, minibatch, strategies
 from benchmarks.gnn_children import Child, ContenderError, Entry, Timing, interleave
 from benchmarks.gnn_graphs import graph_recipe
 from benchmarks.gnn_report import Head, machine, memory_line, timing_line, write
@@ -184,3 +184,14 @@ def test_the_ladder_tells_straight_lines_and_draws_them(tmp_path: Path) -> None:
         assert words in text
     ladder.draw(found, tmp_path / "ladder.png")
     assert (tmp_path / "ladder.png").stat().st_size > 1000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("op", [*kernels.GRAPH_OPS, *kernels.DENSE_OPS])
+def test_all_contenders_run(op: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "RESULTS", tmp_path)
+    monkeypatch.setattr(kernels, "ROWS", 100)
+    args = argparse.Namespace(nodes=20_000, draws=40_000, repeats=1, torch=True)
+    found = kernels.compare(op, 8, args, "given")
+    assert all(cell["milliseconds"] > 0 for cell in found.values())
+    assert next(iter(found.values()))["ratio"] == 1

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from tasks.arrays import row_ranges
-from tasks.preprocess.edges.coo import over_rows
-from tasks.preprocess.edges.shard_kernels import sort_and_compress, sort_rows
+from tasks.preprocess.edges.edge_kernels import over_rows, sort_and_compress, sort_rows
 
 NOTHING = np.empty(0, np.int32)
 

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 
 from tasks.arrays import Array, sample_rows
-from tasks.layout.neighbors.clusters import nearest_in_clusters
-from tasks.layout.neighbors.exact import nearest_rows
+from tasks.layout.neighbors.nearest import nearest_in_clusters, nearest_rows
 from tasks.layout.neighbors.refine import refine
 from tasks.layout.neighbors.rows import Metric, NeighborLists, SearchedRows
 

@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from tasks.key_table import FREE, key_table, slot
+from tasks.pair_set import FREE, key_table, slot
 from tasks.sampling.neighborhoods.in_edges import Sample
 from tasks.sampling.neighborhoods.lookup import find_edge
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from models.kernels.memory import recycled
 from tasks.arrays import offsets
-from tasks.key_table import FREE
+from tasks.pair_set import FREE
 from tasks.sampling.neighborhoods import draws
 from tasks.sampling.neighborhoods.exclusion import hash_pairs, leave_out
 from tasks.sampling.neighborhoods.in_edges import Array, InEdges, Sample, Seeds

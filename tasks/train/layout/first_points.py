@@ -10,8 +10,7 @@ from models.kernels.threads import num_threads
 from models.layout.configs import LayoutConfig, Settled
 from tasks.arrays import Array
 from tasks.layout.edge_list import EdgeList
-from tasks.layout.pivots import coarse_start
-from tasks.layout.start import pca_start, put_around
+from tasks.layout.start import coarse_start, pca_start, put_around
 from tasks.storage.graph_store import GraphStore
 from tasks.train.embeddings.host_tables import TABLE
 from tasks.train.job import WarmStart
