@@ -218,7 +218,7 @@ ALLOWED = {
     "numbers, digests, versions of packages, an ending to a path that is there": """
         flows/commands/installation/clean.py=1 flows/commands/outputs/layouts.py=1 flows/web/prefect_database.py=1
         tasks/apply/vector_files/formats.py=1 tasks/controls/pairs/pair_features.py=1
-        tasks/leak_check/changed_tables.py=1 tasks/partition/levels.py=1 tasks/processes/memory.py=2
+        tasks/leak_check/changed_tables.py=1 tasks/partition/coarsened.py=1 tasks/processes/memory.py=2
         tasks/publish/tracking/mlflow_registry.py=3 tasks/readers/duckdb_files.py=1 tasks/storage/artifacts.py=3
         tasks/storage/file_names.py=1 tasks/storage/home_files/caching.py=2 tasks/train/ranks/join.py=2
         models/dgl/adapter.py=2 models/kernel_cache.py=5

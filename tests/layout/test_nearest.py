@@ -17,9 +17,8 @@ from configs.layout_options import NeighborsConfig
 from tasks.layout.neighbors import nearest as products
 from tasks.layout.neighbors import rows
 from tasks.layout.neighbors.graph import NeighborGraph, fuzzy_weights, neighbor_graph, perplexity_weights
-from tasks.layout.neighbors.refine import refine
 from tasks.layout.neighbors.rows import SearchedRows
-from tasks.layout.neighbors.search import Method, chosen_method, nearest_among, search
+from tasks.layout.neighbors.search import Method, chosen_method, nearest_among, refine, search
 
 
 def _vectors(n: int, d: int, seed: int = 0) -> np.ndarray:

@@ -11,8 +11,7 @@ from tasks.layout.neighbors.rows import Metric
 from tasks.layout.quality import edges as of_edges
 from tasks.layout.quality import points as of_points
 from tasks.layout.quality.edges import SortedEdges, count_crossings
-from tasks.layout.quality.points import Estimate, Map
-from tasks.layout.quality.ranks import Space
+from tasks.layout.quality.points import Estimate, Map, Space
 
 NEIGHBORS = 15
 """Of trustworthiness, continuity and neighbors_kept."""
