@@ -173,32 +173,6 @@ def test_triples_are_also_measured_without_entities_that_training_never_saw() ->
     assert reported_metrics({}, {"accuracy": 0.4}) == {}
 
 
-def test_a_metric_that_the_runs_lack_is_named(folder: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_table(folder, {"a": {**ROW, "model": "A", "metric": "acuracy", "runs": 1}})
-    Pipeline(monkeypatch, 0.8)
-    with pytest.raises(
-        RecipeError, match=r"row a names the metric acuracy \(did you mean 'accuracy'\?\); its runs have"
-    ):
-        run_baseline(home, BaselineRequest("toy", folder=folder))
-
-
-@pytest.mark.parametrize(
-    ("error", "says"), [(DataError("there is no such file"), True), (RecipeError("diverged"), False)]
-)
-def test_who_has_no_data_learns_where_to_get_it(
-    folder: Path,
-    home: Home,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    error: Exception,
-    says: bool,
-) -> None:
-    write_table(folder, {"a": {**ROW, "model": "A", "runs": 1, "data": "links.gz of a site"}})
-    Pipeline(monkeypatch, error)
-    assert not run_baseline(home, BaselineRequest("toy", folder=folder))
-    assert ("; the data: links.gz of a site" in capsys.readouterr().err) == says
-
-
 def test_commands_side_by_side_keep_each_other_s_results(
     folder: Path, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,6 +190,21 @@ def test_commands_side_by_side_keep_each_other_s_results(
     assert sorted(run["row"] for run in runs) == ["planted-gcn", "planted-sage"]
     assert "0.8000 | 1 of 3" in text
     assert "0.8600 | 1 of 2" in text
+
+
+def test_what_a_run_lacks_is_named(
+    folder: Path, home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {**ROW, "model": "A", "runs": 1, "data": "links.gz of a site"}
+    write_table(folder, {"a": {**row, "metric": "acuracy"}})
+    Pipeline(monkeypatch, 0.8, DataError("there is no such file"))
+    with pytest.raises(
+        RecipeError, match=r"row a names the metric acuracy \(did you mean 'accuracy'\?\); its runs have"
+    ):
+        run_baseline(home, BaselineRequest("toy", folder=folder))
+    write_table(folder, {"b": {**row, "overrides": ["seed=9"], "vary": []}})
+    assert not run_baseline(home, BaselineRequest("toy", folder=folder))
+    assert "; the data: links.gz of a site" in capsys.readouterr().err
 
 
 def test_a_run_that_fails_keeps_none_of_the_others_from_running(
@@ -314,12 +303,3 @@ def test_a_recipe_gets_mean_and_spread_and_is_resumed(
     for word in ("cora", "seed=3"):
         with pytest.raises(RecipeError, match=f"{word}.*section.key=value"):
             run(word)
-
-
-@pytest.mark.slow
-def test_two_real_runs(folder: Path, home: Home) -> None:
-    request = BaselineRequest("toy", ["sage"], folder=folder)
-    assert run_baseline(home, request)
-    runs, _ = kept(home)
-    assert [run["run"] for run in runs] == [0, 1]
-    assert all(run["train_seconds"] > 0 for run in runs)

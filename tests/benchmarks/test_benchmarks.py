@@ -102,15 +102,15 @@ def test_all_sides_attend_the_same(graph: str) -> None:
         kind(settings(graph, 32)) for kind in (gnn_torch.UnfusedAttention, gnn_ours.Attention, gnn_dgl.Attention)
     )
     unfused.jobs["attend"](1)
-    expected = [unfused.x.grad, unfused.score_source.grad, unfused.score_target.grad]
+    expected = [tensor.grad for tensor in unfused.inputs]
     for side in (ours, dgl):
         with torch.no_grad():  # DGL keeps scores with one more axis
-            side.source.copy_(unfused.score_source.view_as(side.source))
-            side.target.copy_(unfused.score_target.view_as(side.target))
+            side.source.copy_(unfused.source.view_as(side.source))
+            side.target.copy_(unfused.target.view_as(side.target))
             side.x.copy_(unfused.x)
             side.grad.copy_(unfused.grad)
         side.jobs["attend"](1)
-        for found, wanted in zip((side.x.grad, side.source.grad, side.target.grad), expected, strict=True):
+        for found, wanted in zip((tensor.grad for tensor in side.inputs), expected, strict=True):
             torch.testing.assert_close(found.view_as(wanted), wanted, rtol=1e-4, atol=1e-4)
 
 

@@ -1,4 +1,4 @@
-"""Kernels that cluster a graph by ranges of nodes, and contract it by ranges of clusters: threads take them side by side.
+"""Kernels that cluster a graph by ranges of nodes and contract it by ranges of clusters, in threads.
 
 Each range reads its own rows, from what all nodes had when the wave began, and writes to an array of its own, so that
 what comes out does not depend on the number of threads. Within a range a node sees what the nodes before it chose.
