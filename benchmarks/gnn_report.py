@@ -130,11 +130,7 @@ def markdown(lines: list[Line]) -> str:
 def write(folder: Path, facts: dict[str, Any], options: dict[str, Any], lines: list[Line]) -> None:
     """Write gnn.json, gnn.md and gnn.png."""
     folder.mkdir(parents=True, exist_ok=True)
-    content = {
-        "machine": facts,
-        "options": options,
-        "lines": [line.as_json() for line in lines],
-    }
+    content = {"machine": facts, "options": options, "lines": [line.as_json() for line in lines]}
     (folder / "gnn.json").write_text(json.dumps(content, indent=1))
     (folder / "gnn.md").write_text(markdown(lines) + "\n")
     if lines:

@@ -97,12 +97,7 @@ def run_ours(layers: Any, case: Case) -> Tensor:
 def _fresh(relation: RelationBlock) -> RelationBlock:
     """Return the relation without what an earlier step derived from it: a transpose is part of each step."""
     return RelationBlock(
-        relation.number,
-        relation.source_type,
-        relation.target_type,
-        relation.indptr,
-        relation.indices,
-        relation.num_src,
+        relation.number, relation.source_type, relation.target_type, relation.indptr, relation.indices, relation.num_src
     )
 
 

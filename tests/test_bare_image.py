@@ -45,12 +45,7 @@ run_program("carried", 2)
     [
         (
             "quickstart",
-            [
-                "dataset.num_nodes=2000",
-                "dataset.num_edges=12000",
-                "partition.num_parts=1",
-                "train.epochs=3",
-            ],
+            ["dataset.num_nodes=2000", "dataset.num_edges=12000", "partition.num_parts=1", "train.epochs=3"],
             0.3,
         ),
         pytest.param("knowledge-graph", ["train.epochs=10"], 0.2, marks=pytest.mark.slow),

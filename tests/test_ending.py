@@ -35,14 +35,8 @@ WAYS = {
     "waits": ("ready(); time.sleep(600)", True),
     "waits for a child": ("ready(); child.wait(); time.sleep(0.5)", True),
     "is inside of a library": ("ready(); hashlib.pbkdf2_hmac('sha256', b'x', b'y', 10**9)", False),
-    "loses the exception": (
-        "\n try:\n  ready(); time.sleep(600)\n except BaseException: pass\n time.sleep(600)",
-        True,
-    ),
-    "loses each exception": (
-        "\n ready()\n while True:\n  try: time.sleep(600)\n  except BaseException: pass",
-        False,
-    ),
+    "loses the exception": ("\n try:\n  ready(); time.sleep(600)\n except BaseException: pass\n time.sleep(600)", True),
+    "loses each exception": ("\n ready()\n while True:\n  try: time.sleep(600)\n  except BaseException: pass", False),
     "cleans up for ever": (
         "\n try:\n  ready(); time.sleep(600)\n finally:\n  ending.unwinding(); time.sleep(600)",
         False,

@@ -60,11 +60,7 @@ def test_features_are_averaged_along_paths(make: Any, preprocess: Any, dtype: st
     assert graph.manifest.feature_dim == feat.shape[1] == 12
     assert graph["feat"].dtype == np.dtype(dtype)
     x, tolerance = feat[:, :3], 2e-3 if dtype == "float16" else 1e-4
-    expected = [
-        matrix["out"] @ x,
-        matrix["in"] @ matrix["out"] @ x,
-        matrix["out"] @ matrix["in"] @ matrix["in"] @ x,
-    ]
+    expected = [matrix["out"] @ x, matrix["in"] @ matrix["out"] @ x, matrix["out"] @ matrix["in"] @ matrix["in"] @ x]
     for number, rows in enumerate(expected, start=1):
         np.testing.assert_allclose(
             feat[:, 3 * number : 3 * number + 3], scaled(rows), rtol=tolerance, atol=tolerance * 3

@@ -11,15 +11,7 @@ from hypothesis import strategies as st
 
 from configs.errors import DataError
 from tasks.storage.home import Home
-from tests.preprocess.snapshot_tables import (
-    SHARES,
-    SPLITS,
-    Run,
-    edges_of,
-    link_tables,
-    pairs_of,
-    write,
-)
+from tests.preprocess.snapshot_tables import SHARES, SPLITS, Run, edges_of, link_tables, pairs_of, write
 
 
 def test_links_by_hand(run: Run) -> None:

@@ -243,11 +243,7 @@ def test_own_split_as_far_as_it_exists(run: Run, tmp_path: Path) -> None:
     section = {"name": "ogb", "dataset": "ogbn_mine", "root": str(tmp_path), "task": "node", "num_classes": 3}
     found = run(section, "snapshot.as_of=2010", "snapshot.split=keep", symmetrize=False)
     assert found.names == [f"n{i}" for i in range(11)]
-    assert [split_of(found, s) for s in SPLITS] == [
-        [f"n{i}" for i in range(6)],
-        ["n6", "n7", "n8"],
-        ["n9", "n10"],
-    ]
+    assert [split_of(found, s) for s in SPLITS] == [[f"n{i}" for i in range(6)], ["n6", "n7", "n8"], ["n9", "n10"]]
     assert edges_of(found) == {(f"n{s}", f"n{d}") for s, d in made["edge"] if s != d and max(s, d) <= 10}
     whole = run(section, "snapshot.as_of=2030", "snapshot.split=keep", symmetrize=False)
     plain = run(section, symmetrize=False)
