@@ -20,12 +20,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from benchmarks.gnn_graphs import prepare
-from benchmarks.gnn_report import machine, print_machine
+from benchmarks.gnn_report import keep, machine, print_machine
 from benchmarks.machines import ROOT, Machines
 from benchmarks.network_relay import address
 from configs.load import build_recipe, dump_recipe
 from configs.schema import Recipe
-from tasks.storage.artifacts import write_atomic
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
 
@@ -123,9 +122,7 @@ def main() -> None:
         f"{graph_bytes / 1e9:.2f} GB; {args.machines} machines of {limit / 1e9:.2f} GB; peaks without the kernel's "
         f"cache {', '.join(f'{peak / 1e9:.2f}' for peak in peaks)} GB; {rows:,} predictions; {found['seconds']:.0f} s"
     )
-    args.out.mkdir(parents=True, exist_ok=True)
-    content = {"machine": facts, "options": {k: str(v) for k, v in vars(args).items()}, **found}
-    write_atomic(args.out / "beyond-memory.json", json.dumps(content, indent=1).encode())
+    keep(args, "beyond-memory", facts, **found)
 
 
 if __name__ == "__main__":

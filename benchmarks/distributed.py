@@ -26,11 +26,10 @@ from typing import Any
 from benchmarks.distributed_ours import training_recipe
 from benchmarks.distributed_side import Order, Side
 from benchmarks.gnn_graphs import graph_recipe, prepare
-from benchmarks.gnn_report import machine, print_machine
+from benchmarks.gnn_report import keep, machine, print_machine
 from benchmarks.machines import ROOT, Machines
 from benchmarks.network_relay import DEVICE, address
 from tasks.processes.children import WORKER_ENVIRONMENT
-from tasks.storage.artifacts import write_atomic
 from tasks.storage.home import Home
 
 RESULTS = Path(__file__).parent / "results"
@@ -265,14 +264,7 @@ def main(arguments: list[str]) -> None:
             print(f"{count} machines, DistDGL {name}", flush=True)
             shared = {"machines": count, "variant": name, "peer": asdict(PEERS[name])}
             results += [{**shared, **found} for found in compare(plan, count, PEERS[name], parts)]
-            write(args, facts, results)
-
-
-def write(args: argparse.Namespace, facts: dict[str, Any], results: list[dict[str, Any]]) -> None:
-    """Keep what was found so far."""
-    args.out.mkdir(parents=True, exist_ok=True)
-    content = {"machine": facts, "options": {k: str(v) for k, v in vars(args).items()}, "results": results}
-    write_atomic(args.out / "distributed.json", json.dumps(content, indent=1).encode())
+            keep(args, "distributed", facts, results=results)
 
 
 if __name__ == "__main__":

@@ -34,9 +34,10 @@ from pyarrow import csv
 
 from benchmarks.embeddings_ours import GENERATED, make_recipe
 from benchmarks.embeddings_peers import Done
+from benchmarks.gnn_children import ContenderError
 from benchmarks.gnn_graphs import prepare
-from benchmarks.gnn_report import Head, Line, draw, machine, markdown, print_machine
-from benchmarks.side_processes import Child, LeftOutError, Side, measure, rates, ratio, start_side
+from benchmarks.gnn_report import Head, Line, keep, machine, markdown, print_machine
+from benchmarks.side_processes import Child, Side, measure, rates, ratio, raw_rounds, start_side
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
 from tasks.storage.manifests import PartitionManifest
@@ -87,7 +88,7 @@ class LineProgram:
         ended = subprocess.run(self.command, cwd=self.folder, capture_output=True, text=True)
         found = re.search(r"Total time: ([\d.]+)", ended.stdout)
         if found is None:
-            raise LeftOutError(f"LINE: it ended with {ended.returncode}: {ended.stderr[-200:]}")
+            raise ContenderError(f"LINE: it ended with {ended.returncode}: {ended.stderr[-200:]}")
         return Done(1e6 * self.millions, float(found[1]), float(found[1]))
 
 
@@ -178,8 +179,7 @@ def run(name: str, args: argparse.Namespace, facts: dict[str, Any]) -> tuple[lis
             found |= measure(contenders, list(dict.fromkeys(asked)), args.rounds, args.seconds)
     for (contender, job), timings in found.items():
         print(f"  {contender}, {job}: {statistics.median(rates(timings)):.3g} M a CPU second", flush=True)
-    raw = {f"{contender}, {job}": [done._asdict() for done in found[contender, job]] for contender, job in found}
-    return compare(graph, found, args), raw
+    return compare(graph, found, args), raw_rounds(found)
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -213,14 +213,10 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"no --{missing}: left out")
     lines: list[Line] = []
     raw: dict[str, Any] = {}
-    args.out.mkdir(parents=True, exist_ok=True)
-    options = {name: str(value) for name, value in vars(args).items()}
     for name in args.graphs.split(","):
         found, raw[name] = run(name, args, facts)
         lines += found
-        content = {"machine": facts, "options": options, "lines": [line.as_json() for line in lines], "raw": raw}
-        (args.out / "embeddings.json").write_text(json.dumps(content, indent=1))
-        draw(args.out / "embeddings.png", lines)
+        keep(args, "embeddings", facts, lines, raw=raw)
     print(markdown(lines))
     missed = [f"{line.head.graph}, {line.head.measure}, {line.head.peer}" for line in lines if line.verdict == "below"]
     print(f"below their targets: {'; '.join(missed)}" if missed else "every target is reached")

@@ -31,8 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.faults_job import EPOCHS, PHASES, Job, Kind
-from benchmarks.gnn_report import machine, print_machine
-from tasks.storage.artifacts import write_atomic
+from benchmarks.gnn_report import keep, machine, print_machine
 
 RESULTS = Path(__file__).parent / "results"
 ACTS = ("kill rank", "kill launcher", "kill command", "turn off", "turn off and on", "cut 5 s", "cut")
@@ -269,9 +268,7 @@ def main(arguments: list[str]) -> int:
             with Job(fault.kind, folder / f"fault-{fault.number}", home) as job:
                 outcomes.append(run(job, fault, wanted, args.tolerance))
             show(outcomes[-1])
-    args.out.mkdir(parents=True, exist_ok=True)
-    content = {"machine": facts, "seed": args.seed, "results": [asdict(outcome) for outcome in outcomes]}
-    write_atomic(args.out / "faults.json", json.dumps(content, indent=1).encode())
+    keep(args, "faults", facts, results=[asdict(outcome) for outcome in outcomes])
     bad = [one for one in outcomes if one.troubles or one.equal is False or one.again_equal is False]
     print(f"{len(outcomes)} faults, {len(bad)} of them with trouble")
     return 1 if bad else 0

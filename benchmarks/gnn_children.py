@@ -10,8 +10,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from benchmarks.gnn_worker import Settings
 from tasks.processes.children import WORKER_ENVIRONMENT
@@ -30,6 +29,57 @@ class ContenderError(Exception):
     """A contender could not be started, or failed."""
 
 
+class LineProcess:
+    """A process that answers each line of JSON with one; a context, which ends it."""
+
+    def __init__(self, name: str, command: list[str], environment: dict[str, str], log: Path | None = None) -> None:
+        """Raises ContenderError where it does not come up; what it says beside answers is in `log`."""
+        self.name, self.log, pipe = name, log, subprocess.PIPE
+        with log.open("wb") if log else contextlib.nullcontext() as errors:
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdin=pipe, stdout=pipe, stderr=errors, text=True
+            )
+        try:
+            self.started = self._read()
+        except BaseException:
+            self.close()
+            raise
+        self.versions: dict[str, str] = self.started["versions"]
+
+    def ask_for(self, request: dict[str, Any]) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # then there is no answer
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+        return self._read()
+
+    def _read(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        answer: dict[str, Any] = json.loads(line) if line else {"error": f"it ended with {self.process.wait()}"}
+        if "error" in answer:
+            raise ContenderError(f"{self.name}: {answer['error']}" + (f" (see {self.log})" if self.log else ""))
+        return answer
+
+    def close(self) -> None:
+        """End the process."""
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
 @dataclass(frozen=True)
 class Entry:
     """One contender: what runs it, and with which environment."""
@@ -41,86 +91,29 @@ class Entry:
     environment: dict[str, str] = field(default_factory=dict)
 
 
-class Child:
+class Child(LineProcess):
     """A running contender."""
 
     def __init__(self, entry: Entry, settings: Settings, log: Path) -> None:
-        """Raises ContenderError where it does not come up; its last words are in `log`."""
-        self.entry, self.settings, self.log = entry, settings, log
-        threads = str(settings.threads)
+        self.entry = entry
         environment = {
             **os.environ,
             **WORKER_ENVIRONMENT,
-            **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), threads),
+            **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), str(settings.threads)),
             "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
             **entry.environment,
         }
         command = [sys.executable, "-m", "benchmarks.gnn_worker", entry.kind, settings.dump()]
-        with log.open("wb") as errors:
-            self.process = subprocess.Popen(
-                command,
-                cwd=ROOT,
-                env=environment,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-            )
-        try:
-            started = self._read()
-        except BaseException:
-            self.close()
-            raise
-        self.jobs: list[str] = started["jobs"]
-        self.versions: dict[str, str] = started["versions"]
+        super().__init__(entry.name, command, environment, log)
+        self.jobs: list[str] = self.started["jobs"]
 
     def run(self, job: str, units: int) -> dict[str, float]:
         """Run units of a job; returns wall and CPU seconds a unit."""
-        return self._ask({"job": job, "units": units})
+        return self.ask_for({"job": job, "units": units})
 
     def ask(self, what: str, **values: Any) -> dict[str, Any]:
         """Call a method of the contender."""
-        return self._ask({"ask": what, "values": values})
-
-    def __enter__(self) -> Child:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the process."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.close()
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self.process.stdout.close()
-
-    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        assert self.process.stdin is not None
-        try:
-            self.process.stdin.write(json.dumps(request) + "\n")
-            self.process.stdin.flush()
-        except BrokenPipeError:
-            raise ContenderError(f"{self.entry.name} is gone; see {self.log}") from None
-        return self._read()
-
-    def _read(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            raise ContenderError(f"{self.entry.name} ended with {self.process.wait()}; see {self.log}")
-        answer: dict[str, Any] = json.loads(line)
-        if "error" in answer:
-            raise ContenderError(f"{self.entry.name}: {answer['error']} (see {self.log})")
-        return answer
+        return self.ask_for({"ask": what, "values": values})
 
 
 @dataclass

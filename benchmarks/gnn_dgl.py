@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from benchmarks.gnn_worker import Arrays, Contender, Settings, shuffled
+from benchmarks.gnn_worker import Arrays, Contender, Operator, Settings, shuffled
 from models.dgl.adapter import load_dgl
 
 dgl = load_dgl()
@@ -132,58 +132,35 @@ def whole_graph(arrays: Arrays, device: str) -> Any:
     return made.to(device)
 
 
-class Aggregation(Contender):
-    """GCN's aggregation on the whole graph: update_all(copy_u, sum), forward and backward."""
+class WholeGraph(Operator):
+    """An operator of DGL's."""
 
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
-        self.threads_used()
-        dgl.utils.set_num_threads(settings.threads)
-        arrays = Arrays(settings.graph)
-        self.graph = whole_graph(arrays, settings.device)
-        torch.manual_seed(0)
-        shape = (arrays.num_nodes, settings.options["width"])
-        self.x = torch.randn(shape, device=settings.device, requires_grad=True)
-        self.grad = torch.randn(shape, device=settings.device)
-        self.jobs = {"aggregate": self._run}
+    def prepare(self, arrays: Arrays) -> None:
+        dgl.utils.set_num_threads(self.settings.threads)
+        self.graph = whole_graph(arrays, self.settings.device)
 
     def versions(self) -> dict[str, str]:
         return {"dgl": dgl.__version__}
 
-    def _run(self, units: int) -> None:
-        for _ in range(units):
-            self.x.grad = None
-            with self.graph.local_scope():
-                self.graph.ndata["x"] = self.x
-                self.graph.update_all(dgl.function.copy_u("x", "m"), dgl.function.sum("m", "y"))
-                self.graph.ndata["y"].backward(self.grad)
+
+class Aggregation(WholeGraph):
+    """GCN's aggregation on the whole graph: update_all(copy_u, sum)."""
+
+    def forward(self) -> Tensor:
+        with self.graph.local_scope():
+            self.graph.ndata["x"] = self.x
+            self.graph.update_all(dgl.function.copy_u("x", "m"), dgl.function.sum("m", "y"))
+            return self.graph.ndata["y"]
 
 
-class Attention(Contender):
-    """The operators inside of GATConv: u_add_v, leaky ReLU, edge softmax, u_mul_e sum; forward and backward."""
+class Attention(WholeGraph):
+    """The operators inside of GATConv: u_add_v, leaky ReLU, edge softmax, u_mul_e sum."""
 
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
-        self.threads_used()
-        dgl.utils.set_num_threads(settings.threads)
-        arrays = Arrays(settings.graph)
-        self.graph = whole_graph(arrays, settings.device)
-        torch.manual_seed(0)
-        heads, device = settings.heads, settings.device
-        shape = (arrays.num_nodes, heads, settings.options["width"] // heads)
-        self.x = torch.randn(shape, device=device, requires_grad=True)
-        self.source = torch.randn(arrays.num_nodes, heads, 1, device=device, requires_grad=True)
-        self.target = torch.randn(arrays.num_nodes, heads, 1, device=device, requires_grad=True)
-        self.grad = torch.randn(shape, device=device)
-        self.jobs = {"attend": self._run}
+    job, score_shape = "attend", (1,)
 
-    def _run(self, units: int) -> None:
-        for _ in range(units):
-            for tensor in (self.x, self.source, self.target):
-                tensor.grad = None
-            scores = F.leaky_relu(dgl.ops.u_add_v(self.graph, self.source, self.target), 0.2)
-            weights = dgl.ops.edge_softmax(self.graph, scores)
-            dgl.ops.u_mul_e_sum(self.graph, self.x, weights).backward(self.grad)
+    def forward(self) -> Tensor:
+        scores = F.leaky_relu(dgl.ops.u_add_v(self.graph, self.source, self.target), 0.2)
+        return dgl.ops.u_mul_e_sum(self.graph, self.x, dgl.ops.edge_softmax(self.graph, scores))
 
 
 class FullGat(Contender):
@@ -207,14 +184,11 @@ class FullGat(Contender):
             self.layers.append(dgl.nn.GATConv(in_dim, width, heads, allow_zero_in_degree=True))
             in_dim = settings.hidden_dim
         self.head = nn.Linear(in_dim, arrays.manifest["num_classes"])
-        self.to_device()
+        self.layers.to(settings.device)
+        self.head.to(settings.device)
         parameters = [*self.layers.parameters(), *self.head.parameters()]
         self.optimizer = torch.optim.Adam(parameters, lr=settings.learning_rate)
         self.jobs = {"epoch": self._run}
-
-    def to_device(self) -> None:
-        self.layers.to(self.settings.device)
-        self.head.to(self.settings.device)
 
     def _run(self, units: int) -> None:
         for _ in range(units):

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from benchmarks.gnn_graphs import graph_recipe
-from benchmarks.gnn_worker import Arrays, Contender, Settings, shuffled
+from benchmarks.gnn_worker import Arrays, Contender, Operator, Settings, shuffled
 from configs.schema import Recipe
 from models.kernels.sparse.adjacency import Adjacency
 from tasks.kinds.of import predict
@@ -191,33 +191,24 @@ def tiny_adjacency(like: Adjacency) -> Adjacency:
     return Adjacency(indptr, indices.to(like.indices.dtype), 3)
 
 
-class Aggregation(Contender):
-    """GCN's aggregation by our sparse product, forward and backward. Options: `width`, `dtype`."""
+class Aggregation(Operator):
+    """GCN's aggregation by our sparse product."""
 
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
+    def prepare(self, arrays: Arrays) -> None:
         from models.kernels.sparse.spmm import weighted_sum
 
-        self.threads_used()
-        arrays = Arrays(settings.graph)
-        self.adjacency, self.multiply = whole_adjacency(arrays, settings.device), weighted_sum
-        dtype = getattr(torch, settings.options.get("dtype", "float32"))
-        torch.manual_seed(0)
-        shape = (arrays.num_nodes, settings.options["width"])
-        self.x = torch.randn(shape, device=settings.device).to(dtype).requires_grad_()
-        self.grad = torch.randn(shape, device=settings.device).to(dtype)
-        self.num_bytes = moved_bytes(self.adjacency, settings.options["width"], self.x.element_size())
-        self.jobs = {"aggregate": self._run}
-        few = torch.ones(3, shape[1], dtype=dtype, device=settings.device, requires_grad=True)
+        self.adjacency, self.multiply = whole_adjacency(arrays, self.settings.device), weighted_sum
+        dtype = getattr(torch, self.settings.options.get("dtype", "float32"))
+        few = torch.ones(
+            3, self.settings.options["width"], dtype=dtype, device=self.settings.device, requires_grad=True
+        )
         self.multiply(tiny_adjacency(self.adjacency), few).sum().backward()
 
-    def _run(self, units: int) -> None:
-        for _ in range(units):
-            self.x.grad = None
-            self.multiply(self.adjacency, self.x).backward(self.grad)
+    def forward(self) -> torch.Tensor:
+        return self.multiply(self.adjacency, self.x)
 
     def traffic(self) -> dict[str, float]:
-        return {"bytes": self.num_bytes}
+        return {"bytes": moved_bytes(self.adjacency, self.settings.options["width"], self.x.element_size())}
 
 
 def moved_bytes(adjacency: Adjacency, width: int, item_size: int) -> float:
@@ -226,33 +217,23 @@ def moved_bytes(adjacency: Adjacency, width: int, item_size: int) -> float:
     return 2.0 * (rows + adjacency.num_edges * adjacency.indices.element_size() + adjacency.num_dst * 8)
 
 
-class Attention(Contender):
-    """GAT's operator in one pass, forward and backward. Options: `width` (all heads together), `dtype`."""
+class Attention(Operator):
+    """GAT's operator in one pass."""
 
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
+    job = "attend"
+
+    def prepare(self, arrays: Arrays) -> None:
         from models.kernels.attention.attention import gat_attention
         from models.kernels.backends import take_triton
 
-        take_triton(settings.device == "cuda")
-        self.threads_used()
-        arrays = Arrays(settings.graph)
-        self.adjacency, self.attend = whole_adjacency(arrays, settings.device), gat_attention
-        dtype = getattr(torch, settings.options.get("dtype", "float32"))
-        torch.manual_seed(0)
-        heads, device = settings.heads, settings.device
-        shape = (arrays.num_nodes, heads, settings.options["width"] // heads)
-        self.x = torch.randn(shape, device=device).to(dtype).requires_grad_()
-        self.source = torch.randn(arrays.num_nodes, heads, device=device, requires_grad=True)
-        self.target = torch.randn(arrays.num_nodes, heads, device=device, requires_grad=True)
-        self.grad = torch.randn(shape, device=device).to(dtype)
-        self.jobs = {"attend": self._run}
-        few, score = torch.ones(3, *shape[1:], dtype=dtype, device=device), torch.ones(3, heads, device=device)
-        inputs = [tensor.requires_grad_() for tensor in (few, score, score.clone())]
+        device, heads, width = self.settings.device, self.settings.heads, self.settings.options["width"]
+        take_triton(device == "cuda")
+        self.adjacency, self.attend = whole_adjacency(arrays, device), gat_attention
+        dtype = getattr(torch, self.settings.options.get("dtype", "float32"))
+        few = torch.ones(3, heads, width // heads, dtype=dtype, device=device)
+        inputs = [few, torch.ones(3, heads, device=device), torch.ones(3, heads, device=device)]
+        inputs = [tensor.requires_grad_() for tensor in inputs]
         self.attend(tiny_adjacency(self.adjacency), *inputs, 0.2).sum().backward()
 
-    def _run(self, units: int) -> None:
-        for _ in range(units):
-            for tensor in (self.x, self.source, self.target):
-                tensor.grad = None
-            self.attend(self.adjacency, self.x, self.source, self.target, 0.2).backward(self.grad)
+    def forward(self) -> torch.Tensor:
+        return self.attend(self.adjacency, *self.inputs, 0.2)

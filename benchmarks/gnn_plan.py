@@ -6,13 +6,7 @@ from dataclasses import dataclass
 
 from benchmarks.gnn_children import MALLOC_KEPT, Entry
 
-SAGE = (
-    "model=graphsage",
-    "model.norm=none",
-    "model.head=none",
-    "model.aggregator=mean",
-    "train.loader=neighbor",
-)
+SAGE = ("model=graphsage", "model.norm=none", "model.head=none", "model.aggregator=mean", "train.loader=neighbor")
 
 
 def ours(name: str, recipe: str, *overrides: str) -> Entry:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.gnn_children import Timing, ratio
+from tasks.storage.artifacts import write_atomic
 
 
 class Head(NamedTuple):
@@ -68,7 +69,10 @@ def machine() -> dict[str, Any]:
     cpu = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith(("model name", "flags"))]
     flags = next((line.split() for line in cpu if line.startswith("flags")), [])
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    names = ("torch", "dgl", "torch_geometric", "pyg_lib", "torch_sparse", "numba", "numpy", "triton")
+    names = (
+        *("torch", "dgl", "torch_geometric", "pyg_lib", "torch_sparse", "numba", "numpy", "scipy", "triton"),
+        *("pandas", "pyarrow", "ogb", "pymetis"),
+    )
     return {
         "cpu": next((line.split(":")[1].strip() for line in cpu if line.startswith("model name")), platform.machine()),
         "cores": os.cpu_count(),
@@ -94,6 +98,17 @@ def print_machine(facts: dict[str, Any]) -> None:
     print(f"Python {facts['python']}, {versions}; load before the start {facts['load'][0]:.1f}", flush=True)
 
 
+def keep(args: Any, name: str, facts: dict[str, Any], lines: list[Line] | None = None, **more: Any) -> None:
+    """Write what was found to a JSON file in --out, beside the machine and the options; lines are drawn too."""
+    args.out.mkdir(parents=True, exist_ok=True)
+    content = {"machine": facts, "options": {option: str(value) for option, value in vars(args).items()}}
+    if lines is not None:
+        content["lines"] = [line.as_json() for line in lines]
+    write_atomic(args.out / f"{name}.json", json.dumps({**content, **more}, indent=1).encode())
+    if lines:
+        draw(args.out / f"{name}.png", lines)
+
+
 def markdown(lines: list[Line]) -> str:
     """The table."""
     rows = [
@@ -115,11 +130,7 @@ def markdown(lines: list[Line]) -> str:
 def write(folder: Path, facts: dict[str, Any], options: dict[str, Any], lines: list[Line]) -> None:
     """Write gnn.json, gnn.md and gnn.png."""
     folder.mkdir(parents=True, exist_ok=True)
-    content = {
-        "machine": facts,
-        "options": options,
-        "lines": [line.as_json() for line in lines],
-    }
+    content = {"machine": facts, "options": options, "lines": [line.as_json() for line in lines]}
     (folder / "gnn.json").write_text(json.dumps(content, indent=1))
     (folder / "gnn.md").write_text(markdown(lines) + "\n")
     if lines:

@@ -12,121 +12,77 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from benchmarks.gnn_worker import Arrays, Contender, Settings
+from benchmarks.gnn_worker import Arrays, Operator
 
 
-class GatherScatter(Contender):
-    """GCN's aggregation by gathering a message for each edge and adding them up; forward and backward."""
+class GatherScatter(Operator):
+    """GCN's aggregation by gathering a message for each edge and adding them up."""
 
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
-        self.threads_used()
-        arrays = Arrays(settings.graph)
-        self.source, self.destination = (torch.from_numpy(ids).to(settings.device) for ids in arrays.coo())
-        torch.manual_seed(0)
-        shape = (arrays.num_nodes, settings.options["width"])
-        self.x = torch.randn(shape, device=settings.device, requires_grad=True)
-        self.grad = torch.randn(shape, device=settings.device)
-        self.jobs = {"aggregate": self._run}
+    def prepare(self, arrays: Arrays) -> None:
+        self.ends = [torch.from_numpy(ids).to(self.settings.device) for ids in arrays.coo()]
 
-    def _run(self, units: int) -> None:
-        for _ in range(units):
-            self.x.grad = None
-            messages = self.x.index_select(0, self.source)
-            torch.zeros_like(self.grad).index_add(0, self.destination, messages).backward(self.grad)
+    def forward(self) -> Tensor:
+        return torch.zeros_like(self.grad).index_add(0, self.ends[1], self.x.index_select(0, self.ends[0]))
 
 
-class TorchSparse(Contender):
-    """GCN's aggregation as a product with torch's CSR matrix; the transpose for the backward pass is kept.
+class TorchSparse(Operator):
+    """GCN's aggregation as a product with torch's CSR matrix, which is its transpose too; on CUDA this is cuSPARSE."""
 
-    Options `dtype`, `width`; on CUDA this is cuSPARSE.
-    """
-
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
-        self.threads_used()
-        arrays = Arrays(settings.graph)
-        device, dtype = settings.device, getattr(torch, settings.options.get("dtype", "float32"))
+    def prepare(self, arrays: Arrays) -> None:
+        device, dtype = self.settings.device, getattr(torch, self.settings.options.get("dtype", "float32"))
         indptr, indices = (torch.from_numpy(arrays[f"csc_{name}"]).to(device) for name in ("indptr", "indices"))
         ones = torch.ones(len(indices), device=device, dtype=dtype)
         size = (arrays.num_nodes, arrays.num_nodes)
-        indptr = indptr.to(indices.dtype)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-            # The graph is symmetric: this is the transpose as well.
-            self.matrix = torch.sparse_csr_tensor(indptr, indices, ones, size, check_invariants=False)
-        torch.manual_seed(0)
-        shape = (arrays.num_nodes, settings.options["width"])
-        self.x, self.grad = (torch.randn(shape, device=device).to(dtype) for _ in range(2))
-        self.jobs = {"aggregate": self._run}
+            self.matrix = torch.sparse_csr_tensor(indptr.to(indices.dtype), indices, ones, size, check_invariants=False)
 
     def _run(self, units: int) -> None:
         for _ in range(units):
-            self.matrix @ self.x
-            self.matrix @ self.grad
+            with torch.no_grad():
+                self.matrix @ self.x
+                self.matrix @ self.grad
 
     def bandwidth(self) -> dict[str, float]:
         return copy_bandwidth(self.settings.device)
 
 
-class UnfusedAttention(Contender):
+class UnfusedAttention(Operator):
     """GAT's operator edge by edge in torch: scores, softmax and messages are tensors over edges."""
 
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
-        self.threads_used()
-        arrays = Arrays(settings.graph)
-        self.source, self.destination = (torch.from_numpy(ids).to(settings.device) for ids in arrays.coo())
-        self.num_nodes = arrays.num_nodes
-        torch.manual_seed(0)
-        heads, device = settings.heads, settings.device
-        shape = (arrays.num_nodes, heads, settings.options["width"] // heads)
-        self.x = torch.randn(shape, device=device, requires_grad=True)
-        self.score_source = torch.randn(arrays.num_nodes, heads, device=device, requires_grad=True)
-        self.score_target = torch.randn(arrays.num_nodes, heads, device=device, requires_grad=True)
-        self.grad = torch.randn(shape, device=device)
-        self.jobs = {"attend": self._run}
+    job = "attend"
+
+    def prepare(self, arrays: Arrays) -> None:
+        self.ends = [torch.from_numpy(ids).to(self.settings.device) for ids in arrays.coo()]
 
     def _softmax(self, scores: Tensor) -> Tensor:
         """Softmax over each destination's edges: scores (E, heads)."""
-        rows = self.destination.unsqueeze(1).expand_as(scores)
-        highest = torch.zeros(self.num_nodes, scores.shape[1], device=scores.device)
+        destination = self.ends[1]
+        rows = destination.unsqueeze(1).expand_as(scores)
+        highest = torch.zeros(len(self.x), scores.shape[1], device=scores.device)
         highest = highest.scatter_reduce(0, rows, scores.detach(), "amax", include_self=False)
-        powers = (scores - highest[self.destination]).exp()
-        total = torch.zeros_like(highest).index_add(0, self.destination, powers)
-        return powers / total[self.destination]
+        powers = (scores - highest[destination]).exp()
+        total = torch.zeros_like(highest).index_add(0, destination, powers)
+        return powers / total[destination]
 
-    def _run(self, units: int) -> None:
-        for _ in range(units):
-            for tensor in (self.x, self.score_source, self.score_target):
-                tensor.grad = None
-            scores = self.score_source[self.source] + self.score_target[self.destination]
-            weights = self._softmax(F.leaky_relu(scores, 0.2))
-            messages = self.x.index_select(0, self.source) * weights.unsqueeze(2)
-            torch.zeros_like(self.grad).index_add(0, self.destination, messages).backward(self.grad)
+    def forward(self) -> Tensor:
+        source, destination = self.ends
+        weights = self._softmax(F.leaky_relu(self.source[source] + self.target[destination], 0.2))
+        messages = self.x.index_select(0, source) * weights.unsqueeze(2)
+        return torch.zeros_like(self.grad).index_add(0, destination, messages)
 
 
-class PygAggregation(Contender):
+class PygAggregation(Operator):
     """PyG's propagate with add aggregation, as GCNConv runs it; for CUDA."""
 
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
+    def prepare(self, arrays: Arrays) -> None:
         from torch_geometric.nn import SimpleConv
 
-        arrays = Arrays(settings.graph)
-        source, destination = arrays.coo()
-        self.edges = torch.stack([torch.from_numpy(source), torch.from_numpy(destination)]).to(settings.device)
-        torch.manual_seed(0)
-        shape = (arrays.num_nodes, settings.options["width"])
-        self.x = torch.randn(shape, device=settings.device, requires_grad=True)
-        self.grad = torch.randn(shape, device=settings.device)
+        self.edges = torch.stack([torch.from_numpy(ids) for ids in arrays.coo()]).to(self.settings.device)
         self.conv = SimpleConv(aggr="add")
-        self.jobs = {"aggregate": self._run}
 
-    def _run(self, units: int) -> None:
-        for _ in range(units):
-            self.x.grad = None
-            self.conv(self.x, self.edges).backward(self.grad)
+    def forward(self) -> Tensor:
+        return self.conv(self.x, self.edges)
 
 
 def copy_bandwidth(device: str, num_bytes: int = 1 << 30, rounds: int = 20) -> dict[str, float]:

@@ -102,6 +102,49 @@ class Contender:
             torch.cuda.synchronize()
 
 
+class Operator(Contender):
+    """One operator on the whole graph, forward and backward, on drawn inputs. Options: `width` (of all heads), `dtype`.
+
+    `aggregate` has rows x (N, width); `attend` rows (N, heads, width / heads) and scores of sources and targets.
+    """
+
+    job = "aggregate"
+    score_shape: tuple[int, ...] = ()
+    """Of each head's score, besides nodes and heads."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        import torch
+
+        self.threads_used()
+        arrays, device, width = Arrays(settings.graph), settings.device, settings.options["width"]
+        self.prepare(arrays)
+        torch.manual_seed(0)
+        dtype, num_nodes = getattr(torch, settings.options.get("dtype", "float32")), arrays.num_nodes
+        shape = (num_nodes, width) if self.job == "aggregate" else (num_nodes, settings.heads, width // settings.heads)
+        self.x = torch.randn(shape, device=device).to(dtype).requires_grad_()
+        self.inputs = [self.x]
+        if self.job == "attend":
+            scores = (num_nodes, settings.heads, *self.score_shape)
+            self.source, self.target = (torch.randn(scores, device=device, requires_grad=True) for _ in range(2))
+            self.inputs += [self.source, self.target]
+        self.grad = torch.randn(shape, device=device).to(dtype)
+        self.jobs = {self.job: self._run}
+
+    def prepare(self, arrays: Arrays) -> None:
+        """Make the graph."""
+        raise NotImplementedError
+
+    def forward(self) -> Any:
+        raise NotImplementedError
+
+    def _run(self, units: int) -> None:
+        for _ in range(units):
+            for tensor in self.inputs:
+                tensor.grad = None
+            self.forward().backward(self.grad)
+
+
 def shuffled(items: np.ndarray, batch_size: int, seed: int) -> Iterator[np.ndarray]:
     """Yield batches for ever: epoch after epoch in another order; a short last batch is left out."""
     epoch = 0

@@ -26,7 +26,7 @@ def graphmill(indptr: Array, indices: Array) -> Array:
     """LargeVis with its defaults for graphs, from a start by pivots: as the recipe `graph-layout` has them."""
     from models.layout.configs import LargeVisConfig
     from tasks.layout.edge_list import EdgeList
-    from tasks.layout.pivots import coarse_start
+    from tasks.layout.start import coarse_start
     from tasks.train.layout.engine import lay_out
 
     edges = EdgeList(indptr, indices, of_graph=True)

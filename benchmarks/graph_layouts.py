@@ -15,37 +15,25 @@ from __future__ import annotations
 
 import argparse
 import json
-import lzma
-import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from benchmarks.graph_layout_sides import SIDES
-from benchmarks.partition import DATA, debdeps, large, mdual, undirected
+from benchmarks.layout_peers import run_side
+from benchmarks.partition import debdeps, large, mdual, metis_graph
 from tasks.arrays import Array
 from tasks.layout.quality.measure import measure_layout
 
-ROOT = Path(__file__).resolve().parent.parent
 RESULTS = Path(__file__).parent / "results"
 MEASURES = ("stretched_edges", "crossing_edges", "crossings_per_edge", "graph_neighbors_kept", "stress")
 PIXELS = 1000
 
 
-def mesh() -> sp.csr_matrix:
-    """Return the mesh around four aerofoils."""
-    with lzma.open(DATA / "partition" / "4elt.graph.xz") as file:
-        num_nodes = int(file.readline().split()[0])
-        rows = [np.array(line.split(), np.int64) - 1 for line in file]
-    return undirected(np.repeat(np.arange(num_nodes), [len(row) for row in rows]), np.concatenate(rows), num_nodes)
-
-
-GRAPHS = {"4elt": mesh, "mdual": mdual, "debdeps": debdeps, "large": large}
+# 4elt is the mesh around four aerofoils.
+GRAPHS = {"4elt": lambda: metis_graph("4elt"), "mdual": mdual, "debdeps": debdeps, "large": large}
 
 
 def picture(coordinates: Array, indptr: Array, indices: Array) -> Array:
@@ -67,22 +55,6 @@ def picture(coordinates: Array, indptr: Array, indices: Array) -> Array:
     return 1 - np.minimum(shades / darkest, 1).reshape(PIXELS, PIXELS)
 
 
-def run_side(side: str, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """Lay out in a process of its own; raise RuntimeError with its last words where it fails."""
-    path = os.pathsep.join([str(ROOT), *([str(options.peers.resolve())] if options.peers else [])])
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
-    command = [sys.executable, "-m", "benchmarks.graph_layout_sides", side, str(folder)]
-    environment = {**os.environ, "PYTHONPATH": path, **threads}
-    try:
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=options.limit)
-    except subprocess.TimeoutExpired:
-        raise RuntimeError(f"it took more than {options.limit:.0f} s") from None
-    if done.returncode:
-        raise RuntimeError((done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"])[-1])
-    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return found
-
-
 def compare(name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     """Return a line for each side, and write the pictures."""
     import matplotlib.image
@@ -96,7 +68,7 @@ def compare(name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
         np.save(folder / "indices.npy", indices)
         for side in options.sides:
             try:
-                line = {"graph": name, "side": side, **run_side(side, folder, options)}
+                line = {"graph": name, "side": side, **run_side(["graph_layout_sides", side, str(folder)], options)}
             except RuntimeError as error:
                 print(f"{name}: {side} is left out: {error}", flush=True)
                 continue

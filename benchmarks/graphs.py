@@ -15,19 +15,19 @@ for bfloat16. Both shares of graphmill are compared with `PyG`'s float32. PyG is
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import tempfile
 from contextlib import ExitStack
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from benchmarks.embeddings import RESULTS
 from benchmarks.embeddings_peers import Done
 from benchmarks.gnn_graphs import prepare
-from benchmarks.gnn_report import Head, Line, draw, machine, markdown, print_machine
+from benchmarks.gnn_report import Head, Line, keep, machine, markdown, print_machine
 from benchmarks.graphs_sides import MODELS, PEERS, PRECISIONS, job_name, make_recipe
-from benchmarks.side_processes import Side, measure, own_command, rates, ratio, start_side
+from benchmarks.side_processes import Side, measure, names_of, own_command, rates, raw_rounds, side_lines, start_sides
 from tasks.storage.home import Home
 
 COMPARISONS: tuple[tuple[str, str, str, float | None], ...] = (
@@ -41,16 +41,11 @@ COMPARISONS: tuple[tuple[str, str, str, float | None], ...] = (
 
 def compare(graphs: str, found: dict[Side, list[Done]], models: list[str]) -> list[Line]:
     """Lines of the table."""
-    lines = []
-    for model in models:
-        for precision, name, theirs, target in COMPARISONS:
-            ours, peer = ("graphmill", job_name(model, precision)), (name, job_name(model, theirs))
-            if ours not in found or peer not in found:
-                continue
-            cpu, wall = ([rates(found[side], clock, 1.0) for side in (ours, peer)] for clock in ("cpu", "wall"))
-            middle = [1000 / statistics.median(some) for some in cpu]
-            head = Head(graphs, ours[1], "graphmill", f"{name}, {theirs}", target)
-            lines.append(Line(head, ratio(*cpu), None, *middle, "ms", {"wall_ratio": ratio(*wall)}))
+    lines: list[Line] = []
+    for model, (precision, name, theirs, target) in product(models, COMPARISONS):
+        ours, peer = ("graphmill", job_name(model, precision)), (name, job_name(model, theirs))
+        head = Head(graphs, ours[1], "graphmill", f"{name}, {theirs}", target)
+        lines += side_lines(found, ours, peer, head, "ms")
     return lines
 
 
@@ -61,13 +56,9 @@ def run(args: argparse.Namespace, work: Path, facts: dict[str, Any]) -> tuple[li
     folder = prepare(make_recipe(args.graphs, "GIN", "float32"), Home.open(args.home))
     found: dict[Side, list[Done]] = {}
     with ExitStack() as stack:
-        sides: dict[str, Any] = {}
-        for name in ("graphmill", *PEERS) if args.peers is not None else ("graphmill",):
-            command = own_command("benchmarks.graphs_sides", name, folder, options)
-            side = start_side(stack, name, command, keeps_memory=name != "PyG")
-            if side is not None:
-                sides[name] = side
-                facts["versions"].update(side.versions)
+        names = ("graphmill", *PEERS) if args.peers is not None else ("graphmill",)
+        commands = {name: own_command("benchmarks.graphs_sides", name, folder, options) for name in names}
+        sides = start_sides(stack, commands, facts, as_usual="PyG")
         for model in args.models:
             jobs = [(name, job_name(model, kind)) for kind in PRECISIONS for name in ("graphmill", *PEERS)]
             jobs = [job for job in jobs if job[0] in sides and job != ("PyG", job_name(model, "bfloat16"))]
@@ -76,15 +67,14 @@ def run(args: argparse.Namespace, work: Path, facts: dict[str, Any]) -> tuple[li
                 cpu, wall = (1000 / statistics.median(rates(timings, clock, 1.0)) for clock in ("cpu", "wall"))
                 print(f"  {name}, {job}: {cpu:.4g} ms a step of CPU time, {wall:.4g} ms", flush=True)
             found |= some
-    raw = {f"{name}, {job}": [done._asdict() for done in timings] for (name, job), timings in found.items()}
-    return compare(args.graphs, found, args.models), {"raw": raw}
+    return compare(args.graphs, found, args.models), {"raw": raw_rounds(found)}
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--graphs", default="ogbg-molhiv", help="a set of OGB's molecules in GRAPHMILL_DATA/ogb")
     parser.add_argument("--peers", type=Path, help="a folder that has torch_geometric")
-    parser.add_argument("--models", type=some_models, default=list(MODELS), help=f"of {','.join(MODELS)}")
+    parser.add_argument("--models", type=names_of(MODELS), default=list(MODELS), help=f"of {','.join(MODELS)}")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=3.0, help="of a round")
     parser.add_argument("--home", type=Path, default=RESULTS / "home", help="where prepared graphs are kept")
@@ -96,29 +86,16 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     return args
 
 
-def some_models(text: str) -> list[str]:
-    """Read `GIN,DeeperGCN`."""
-    found = text.split(",")
-    if not set(found) <= set(MODELS):
-        raise argparse.ArgumentTypeError(f"{text!r} are not of {','.join(MODELS)}")
-    return found
-
-
 def main(arguments: list[str] | None = None) -> None:
     args = parse(arguments)
     facts = machine()
     print_machine(facts)
     if args.peers is None:
         print("no --peers: left out")
-    args.out.mkdir(parents=True, exist_ok=True)
-    options = {name: str(value) for name, value in vars(args).items()}
     with tempfile.TemporaryDirectory(prefix="graphmill-graphs-") as work:
         lines, raw = run(args, Path(work), facts)
-    content = {"machine": facts, "options": options, "lines": [line.as_json() for line in lines], **raw}
-    (args.out / "graphs.json").write_text(json.dumps(content, indent=1))
-    if lines:
-        draw(args.out / "graphs.png", lines)
-        print(markdown(lines))
+    keep(args, "graphs", facts, lines, **raw)
+    print(markdown(lines))
     print(f"versions: {facts['versions']}; written to {args.out}")
 
 

@@ -27,11 +27,11 @@ import torch
 
 from benchmarks.embeddings import RESULTS
 from benchmarks.embeddings_peers import Done, Paced, serve_side
-from benchmarks.gnn_report import Head, Line, machine, markdown, print_machine
+from benchmarks.gnn_report import Head, keep, machine, markdown, print_machine
 from benchmarks.relational_graph import NODES, SPAN_SECONDS, Array, load, save, shop
 from benchmarks.relational_peers import timed_batches
 from benchmarks.relational_sides import as_store, dgl_graph
-from benchmarks.side_processes import measure, own_command, rates, ratio, start_side
+from benchmarks.side_processes import measure, own_command, rates, raw_rounds, side_lines, start_sides
 from models.dgl.adapter import load_dgl
 from models.relational.configs import ImportanceWalksConfig
 from tasks.processes.children import die_with_parent
@@ -124,28 +124,18 @@ def main(arguments: list[str] | None = None) -> None:
     with tempfile.TemporaryDirectory(prefix="graphmill-importance-") as work, ExitStack() as stack:
         folder = Path(work)
         save(folder / "shop.npz", [one for one in shop(args.scale) if one.name in ("views", "rev_views")])
-        sides = {}
-        for name in ("graphmill", "DGL"):
-            side = start_side(stack, name, own_command("benchmarks.importance", name, folder, {}))
-            if side is not None:
-                sides[name] = side
-                facts["versions"].update(side.versions)
-                side.run("check", 0.0)
+        commands = {name: own_command("benchmarks.importance", name, folder, {}) for name in ("graphmill", "DGL")}
+        sides = start_sides(stack, commands, facts)
+        for side in sides.values():
+            side.run("check", 0.0)
         if "graphmill" not in sides:
             sys.exit("graphmill's own side did not come up")
         checked = {name: json.loads((folder / f"{name}.json").read_text()) for name in sides}
         jobs = [("graphmill", ANY), ("graphmill", AS_OF), *([("DGL", ANY)] if "DGL" in sides else [])]
         found = measure(sides, jobs, args.rounds, args.seconds)
-    lines = []
-    if ("DGL", ANY) in found:
-        cpu = [rates(found[side], "cpu", 1.0) for side in (("graphmill", ANY), ("DGL", ANY))]
-        middle = [1000 / statistics.median(some) for some in cpu]
-        lines.append(Line(Head("shop", ANY, "graphmill", "DGL", None), ratio(*cpu), None, *middle, "ms", {}))
-    args.out.mkdir(parents=True, exist_ok=True)
-    raw = {f"{name}, {job}": [done._asdict() for done in timings] for (name, job), timings in found.items()}
-    options = {name: str(value) for name, value in vars(args).items()}
-    content = {"machine": facts, "options": options, "lines": [line.as_json() for line in lines], "raw": raw}
-    (args.out / "importance.json").write_text(json.dumps(content | {"checked": checked}, indent=1))
+    head = Head("shop", ANY, "graphmill", "DGL", None)
+    lines = [*side_lines(found, ("graphmill", ANY), ("DGL", ANY), head, "ms")]
+    keep(args, "importance", facts, lines, raw=raw_rounds(found), checked=checked)
     for name, (count, squares) in checked.items():
         print(f"{name}: {count:.2f} neighbours a product, sum of squared shares {squares:.4f}")
     print(markdown(lines))

@@ -1,4 +1,4 @@
-"""Sparse and dense kernels against DGL's fused ones and against plain torch: CPU time and peak memory.
+"""Sparse, attention and dense kernels against DGL's fused ones and against plain torch: CPU time and peak memory.
 
     python benchmarks/kernels.py [--ops sum,max,sddmm] [--dims 100,128,256] [--nodes 169343] [--draws 1240000]
         [--threads 1] [--repeats 9] [--malloc tuned,stock] [--order given,parts] [--memory]
@@ -22,6 +22,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,19 +34,32 @@ import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 from torch.nn import functional as F  # noqa: E402, N812
 
-from benchmarks.partition import machine, status, synthetic  # noqa: E402
+from benchmarks.gnn_report import machine, print_machine  # noqa: E402
+from benchmarks.partition import status, synthetic  # noqa: E402
 from models.dgl.adapter import load_dgl, make_handle, use_threads  # noqa: E402
+from models.kernels.attention.attention import (  # noqa: E402
+    gat_attention,
+    gatv2_attention,
+    reference_gat_attention,
+    reference_gatv2_attention,
+)
 from models.kernels.dense.dropout import relu_dropout  # noqa: E402
 from models.kernels.dense.linear import linear  # noqa: E402
 from models.kernels.sparse.adjacency import Adjacency  # noqa: E402
 from models.kernels.sparse.edge_softmax import edge_softmax, reference_edge_softmax  # noqa: E402
+from models.kernels.sparse.message import reference_softmax_aggregate, softmax_aggregate  # noqa: E402
 from models.kernels.sparse.segment import segment_reduce  # noqa: E402
 from models.kernels.sparse.spmm import reference_sddmm, reference_weighted_sum, sddmm, weighted_sum  # noqa: E402
 from models.kernels.sparse.spmm_max import max_rows, reference_max  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
 MALLOC = {"tuned": {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}, "stock": {}}
-GRAPH_OPS = ("sum", "mean", "max", "weighted", "sddmm", "softmax")
+ATTENTION: dict[str, tuple[Any, Any]] = {
+    "gat": (gat_attention, reference_gat_attention),
+    "gatv2": (gatv2_attention, reference_gatv2_attention),
+    "genconv": (softmax_aggregate, reference_softmax_aggregate),
+}
+GRAPH_OPS = ("sum", "mean", "max", "weighted", "sddmm", "softmax", *ATTENTION)
 DENSE_OPS = ("linear", "dropout", "segment-mean", "segment-max")
 ALONE = ("dgl", "ours", "ours-bf16", "torch")
 """Whose memory is measured."""
@@ -100,6 +114,21 @@ def step(run: Callable[..., Tensor], *inputs: Tensor) -> Step:
     return do
 
 
+def dgl_attention(op: str, ops: Any, graph: Any, *inputs: Tensor) -> Tensor:
+    """What dgl.nn.GATConv, GATv2Conv and the GENConv of DGL's examples do after their linear layers."""
+    if op == "gat":
+        x, score_src, score_dst = inputs
+        scores = F.leaky_relu(ops.u_add_v(graph, score_src.unsqueeze(2), score_dst.unsqueeze(2)), 0.2)
+        return ops.u_mul_e_sum(graph, x, ops.edge_softmax(graph, scores))
+    if op == "gatv2":
+        x_src, x_dst, attn = inputs
+        scores = (F.leaky_relu(ops.u_add_v(graph, x_src, x_dst), 0.2) * attn).sum(dim=-1).unsqueeze(2)
+        return ops.u_mul_e_sum(graph, x_src, ops.edge_softmax(graph, scores))
+    x, beta = inputs
+    messages = F.relu(ops.copy_u(graph, x)) + 1e-7
+    return ops.copy_e_sum(graph, messages * ops.edge_softmax(graph, messages * beta))
+
+
 def graph_contenders(op: str, adj: Adjacency, dim: int) -> Iterator[tuple[str, Callable[[], Step]]]:
     """Yield contenders by name, DGL first; each is made when it is asked for."""
     nodes, edges = adj.num_src, adj.num_edges
@@ -113,7 +142,7 @@ def graph_contenders(op: str, adj: Adjacency, dim: int) -> Iterator[tuple[str, C
     generator = torch.Generator().manual_seed(0)
 
     def normal(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=generator)
+        return torch.randn(shape, generator=generator)
 
     if op in ("sum", "mean", "max"):
         x = normal(nodes, dim)
@@ -142,6 +171,16 @@ def graph_contenders(op: str, adj: Adjacency, dim: int) -> Iterator[tuple[str, C
         yield "ours", lambda: step(lambda x, z: sddmm(adj, x, z), x, z)
         yield "ours-bf16", lambda: step(lambda x, z: sddmm(adj, x, z), x.bfloat16(), z.bfloat16())
         yield "torch", lambda: step(lambda x, z: reference_sddmm(adj, x, z), x, z)
+    elif op in ATTENTION:
+        fused, plain_attention = ATTENTION[op]
+        heads, scores = (nodes, HEADS, max(1, dim // HEADS)), (nodes, HEADS)
+        shapes = {"gat": (heads, scores, scores), "gatv2": (heads, heads, heads[1:]), "genconv": ((nodes, dim), ())}
+        made = [normal(*shape) for shape in shapes[op]]
+        yield "dgl", lambda: dgl(partial(dgl_attention, op, ops), *made)
+        yield "ours", lambda: step(partial(fused, adj), *made)
+        half = [value.bfloat16() if value.dim() > 1 else value for value in made]
+        yield "ours-bf16", lambda: step(partial(fused, adj), *half)
+        yield "torch", lambda: step(partial(plain_attention, adj), *made)
     else:
         s = normal(edges, HEADS)
         yield "dgl", lambda: dgl(ops.edge_softmax, s)
@@ -271,7 +310,8 @@ def main() -> None:
     if args.task:
         print(json.dumps(run_task(args)))
         return
-    print(f"{machine()}, torch {torch.__version__}, DGL {load_dgl().__version__}, {args.threads} threads", flush=True)
+    facts = machine()
+    print_machine(facts)
     records: list[dict[str, Any]] = []
     for op in args.ops.split(","):
         for dim in args.dims.split(",") if op != "softmax" else [str(HEADS)]:
@@ -279,7 +319,7 @@ def main() -> None:
     RESULTS.mkdir(parents=True, exist_ok=True)
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S")
     path = RESULTS / f"kernels-{stamp}.json"
-    path.write_text(json.dumps({"machine": machine(), "options": vars(args), "records": records}, indent=1))
+    path.write_text(json.dumps({"machine": facts, "options": vars(args), "records": records}, indent=1))
     print(f"written to {path.relative_to(ROOT)}")
 
 

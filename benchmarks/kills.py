@@ -31,9 +31,9 @@ from typing import Any
 
 import psutil
 
-from benchmarks.gnn_report import machine, print_machine
+from benchmarks.gnn_report import keep, machine, print_machine
 from flows.records.run_record import all_runs
-from tasks.storage.artifacts import file_digest, is_locked, write_atomic
+from tasks.storage.artifacts import file_digest, is_locked
 from tasks.storage.home import Home
 from tasks.train.job import LAST, METRICS
 from tests.flows.conftest import command, environment
@@ -228,9 +228,7 @@ def main(arguments: list[str]) -> int:
         kills = sum(len(one["kills"]) for one in rows)
         unequal, left = (sum(len(one["kills"]) for one in rows if one[what]) for what in ("unequal", "left"))
         print(f"{name:12s} {kills:5d} {kills - unequal:6d} {unequal:10d} {left:12d}")
-    args.out.mkdir(parents=True, exist_ok=True)
-    content = {"machine": facts, "seed": args.seed, "results": outcomes}
-    write_atomic(args.out / "kills.json", json.dumps(content, indent=1).encode())
+    keep(args, "kills", facts, results=outcomes)
     return 1 if any(one["unequal"] or one["left"] for one in outcomes) else 0
 
 

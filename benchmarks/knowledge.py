@@ -28,9 +28,9 @@ from typing import Any
 from benchmarks.embeddings import RESULTS
 from benchmarks.embeddings_peers import Done
 from benchmarks.gnn_graphs import prepare
-from benchmarks.gnn_report import Head, Line, draw, machine, markdown, print_machine
+from benchmarks.gnn_report import Head, Line, keep, machine, markdown, print_machine
 from benchmarks.knowledge_sides import BATCHES, PEER_NEGATIVES, PEERS, VARIANTS, job_name, make_recipe
-from benchmarks.side_processes import Side, measure, own_command, rates, ratio, start_side
+from benchmarks.side_processes import Side, measure, names_of, own_command, rates, raw_rounds, side_lines, start_sides
 from benchmarks.triple_models import DATA, MODELS
 from tasks.storage.home import Home
 
@@ -45,19 +45,12 @@ COMPARISONS: tuple[tuple[str, str, float | None], ...] = (
 
 def compare(graph: str, found: dict[Side, list[Done]], negatives: list[int], batches: dict[str, Any]) -> list[Line]:
     """Lines of the table; `batches`: the sizes that each side took."""
-    lines = []
-    for model, count in product(MODELS, negatives):
-        for variant, name, target in COMPARISONS:
-            ours, peer = ("graphmill", job_name(model, count, variant)), (name, job_name(model, count))
-            if ours not in found or peer not in found:
-                continue
-            cpu, wall = ([rates(found[side], clock, 1e3) for side in (ours, peer)] for clock in ("cpu", "wall"))
-            middle = statistics.median(cpu[0]), statistics.median(cpu[1])
-            taken = {"batch": batches["graphmill"][ours[1]], "peer_batch": batches[name][peer[1]]}
-            details = {"wall_ratio": ratio(*wall), **taken}
-            lines.append(
-                Line(Head(graph, ours[1], "graphmill", name, target), ratio(*cpu), None, *middle, "k/s", details)
-            )
+    lines: list[Line] = []
+    for model, count, (variant, name, target) in product(MODELS, negatives, COMPARISONS):
+        ours, peer = ("graphmill", job_name(model, count, variant)), (name, job_name(model, count))
+        head = Head(graph, ours[1], "graphmill", name, target)
+        taken = {"batch": batches["graphmill"].get(ours[1]), "peer_batch": batches.get(name, {}).get(peer[1])}
+        lines += side_lines(found, ours, peer, head, "k/s", **taken)
     return lines
 
 
@@ -77,13 +70,9 @@ def run(args: argparse.Namespace, work: Path, facts: dict[str, Any]) -> tuple[li
     folder = prepare(make_recipe(options, "TransE"), Home.open(args.home))
     found: dict[Side, list[Done]] = {}
     with ExitStack() as stack:
-        sides: dict[str, Any] = {}
-        for name in ("graphmill", *PEERS) if args.peers is not None else ("graphmill",):
-            command = own_command("benchmarks.knowledge_sides", name, folder, options)
-            side = start_side(stack, name, command, keeps_memory=name != "PyKEEN")
-            if side is not None:
-                sides[name] = side
-                facts["versions"].update(side.versions)
+        names = ("graphmill", *PEERS) if args.peers is not None else ("graphmill",)
+        commands = {name: own_command("benchmarks.knowledge_sides", name, folder, options) for name in names}
+        sides = start_sides(stack, commands, facts, as_usual="PyKEEN")
         for model, count in product(args.models, args.negatives):
             jobs = [("graphmill", job_name(model, count, variant)) for variant in VARIANTS]
             jobs += [(name, job_name(model, count)) for name in PEERS]
@@ -94,15 +83,14 @@ def run(args: argparse.Namespace, work: Path, facts: dict[str, Any]) -> tuple[li
             found |= some
     written = {name: work / f"{name}.json" for name in ("graphmill", *PEERS)}
     batches = {name: json.loads(path.read_text()) for name, path in written.items() if path.exists()}
-    raw = {f"{name}, {job}": [done._asdict() for done in timings] for (name, job), timings in found.items()}
-    return compare(args.graph, found, args.negatives, batches), {"batches": batches, "raw": raw}
+    return compare(args.graph, found, args.negatives, batches), {"batches": batches, "raw": raw_rounds(found)}
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--graph", default="fb15k-237", help="a folder of GRAPHMILL_DATA/knowledge")
     parser.add_argument("--peers", type=Path, help="a folder that has pykeen")
-    parser.add_argument("--models", type=some_models, default=MODELS, help="of TransE,ComplEx,RotatE")
+    parser.add_argument("--models", type=names_of(MODELS), default=MODELS, help="of TransE,ComplEx,RotatE")
     parser.add_argument("--negatives", type=even_numbers, default="64,256", help="drawn entities of a triple")
     parser.add_argument("--width", type=int, default=200, help="columns, real or complex")
     parser.add_argument("--rounds", type=int, default=5)
@@ -116,14 +104,6 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     if args.quick:
         args.negatives, args.rounds, args.seconds = [64], 2, 0.3
     return args
-
-
-def some_models(text: str) -> list[str]:
-    """Read `TransE,RotatE`."""
-    found = text.split(",")
-    if not set(found) <= set(MODELS):
-        raise argparse.ArgumentTypeError(f"{text!r} are not of {','.join(MODELS)}")
-    return found
 
 
 def even_numbers(text: str) -> list[int]:
@@ -143,15 +123,10 @@ def main(arguments: list[str] | None = None) -> None:
     print_machine(facts)
     if args.peers is None:
         print("no --peers: left out")
-    args.out.mkdir(parents=True, exist_ok=True)
-    options = {name: str(value) for name, value in vars(args).items()}
     with tempfile.TemporaryDirectory(prefix="graphmill-knowledge-") as work:
         lines, raw = run(args, Path(work), facts)
-    content = {"machine": facts, "options": options, "lines": [line.as_json() for line in lines], **raw}
-    (args.out / "knowledge.json").write_text(json.dumps(content, indent=1))
-    if lines:
-        draw(args.out / "knowledge.png", lines)
-        print(markdown(lines))
+    keep(args, "knowledge", facts, lines, **raw)
+    print(markdown(lines))
     print(f"versions: {facts['versions']}; written to {args.out}")
 
 

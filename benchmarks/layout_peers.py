@@ -51,17 +51,20 @@ def idx_bytes(file: Path, header: int) -> Array:
         return np.frombuffer(opened.read(), np.uint8, offset=header)
 
 
-def run_side(side: str, folder: Path, peers: Path | None, options: dict[str, Any], limit: float) -> dict[str, Any]:
-    """Lay out in a process of its own; raise RuntimeError with its last words where it fails."""
-    path = os.pathsep.join([str(ROOT), *([str(peers.resolve())] if peers else [])])
-    limits = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), str(options["threads"]))
-    command = [sys.executable, "-m", "benchmarks.layout_sides", side, str(folder / "vectors.npy")]
-    command += [str(folder / "out.npy"), json.dumps(options)]
+def run_side(words: list[str], options: Any) -> dict[str, Any]:
+    """Run a module of benchmarks in a process of its own, with `options.peers` and `options.limit` seconds.
+
+    Return what it says last. Raises RuntimeError with its last words where it fails.
+    """
+    path = os.pathsep.join([str(ROOT), *([str(options.peers.resolve())] if options.peers else [])])
+    threads = str(getattr(options, "threads", 1))
+    limits = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), threads)
+    command = [sys.executable, "-m", f"benchmarks.{words[0]}", *words[1:]]
     environment = {**os.environ, "PYTHONPATH": path, **limits}
     try:
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=limit)
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=options.limit)
     except subprocess.TimeoutExpired:
-        raise RuntimeError(f"it took more than {limit:.0f} s") from None
+        raise RuntimeError(f"it took more than {options.limit:.0f} s") from None
     if done.returncode:
         raise RuntimeError((done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"])[-1])
     found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
@@ -72,14 +75,15 @@ def compare(sides: list[str], data: tuple[Array, Array], options: argparse.Names
     """Return a line for each side: medians over rounds."""
     vectors, labels = data
     found: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
-    given = {"threads": options.threads, "largevis": str(options.largevis)}
+    given = json.dumps({"threads": options.threads, "largevis": str(options.largevis)})
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         np.save(folder / "vectors.npy", vectors)
         for number in range(options.rounds):
             for side in list(found) if number % 2 == 0 else list(found)[::-1]:
                 try:
-                    one = run_side(side, folder, options.peers, given, options.limit)
+                    words = ["layout_sides", side, str(folder / "vectors.npy"), str(folder / "out.npy"), given]
+                    one = run_side(words, options)
                 except RuntimeError as error:
                     print(f"{side} is left out: {error}", flush=True)
                     del found[side]

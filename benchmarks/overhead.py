@@ -198,10 +198,7 @@ def measure(recipe: str, rounds: int, with_services: bool) -> dict[str, list[Too
 
     def note(case: str, one: Took) -> None:
         took.setdefault(case, []).append(one)
-        print(
-            f"{case:<34} {one.wall:6.2f} s, stages {one.stages:6.2f} s, added {one.added:6.2f} s",
-            flush=True,
-        )
+        print(f"{case:<34} {one.wall:6.2f} s, stages {one.stages:6.2f} s, added {one.added:6.2f} s", flush=True)
 
     with tempfile.TemporaryDirectory(prefix="graphmill-overhead-") as folder:
         for number in range(rounds):

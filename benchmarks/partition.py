@@ -12,11 +12,9 @@ from __future__ import annotations
 import argparse
 import datetime
 import gzip
-import importlib.metadata
 import json
 import lzma
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -30,16 +28,12 @@ import scipy.sparse as sp
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.gnn_report import machine, print_machine  # noqa: E402
+
 RESULTS = ROOT / "benchmarks" / "results"
 GRAPHS = RESULTS / "partition-graphs"
 DATA = Path(os.environ.get("GRAPHMILL_DATA", ROOT.parent / "shared" / "data"))
-METHODS = (
-    "pymetis",
-    "metis",
-    "coarsened",
-    "auto",
-    "random",
-)
+METHODS = ("pymetis", "metis", "coarsened", "auto", "random")
 IMBALANCE = 0.03
 
 
@@ -94,7 +88,12 @@ def debdeps() -> sp.csr_matrix:
 
 
 def mdual() -> sp.csr_matrix:
-    with lzma.open(DATA / "partition" / "mdual.graph.xz") as file:
+    return metis_graph("mdual")
+
+
+def metis_graph(name: str) -> sp.csr_matrix:
+    """Read a file of METIS' format."""
+    with lzma.open(DATA / "partition" / f"{name}.graph.xz") as file:
         num_nodes = int(file.readline().split()[0])
         rows = [np.array(line.split(), np.int64) - 1 for line in file]
     return undirected(np.repeat(np.arange(num_nodes), [len(row) for row in rows]), np.concatenate(rows), num_nodes)
@@ -194,14 +193,6 @@ def run_one(graph: str, method: str, num_parts: int, seed: int) -> dict[str, Any
     }
 
 
-def machine() -> str:
-    names = ("pymetis", "numba", "numpy")
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
-    models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
-    model = models[0].split(":")[1].strip() if models else platform.machine()
-    return f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}, {versions}"
-
-
 def print_table(records: list[dict[str, Any]]) -> None:
     head = f"{'graph':10} {'nodes':>9} {'edges':>10} {'parts':>5} {'method':17} {'cut %':>7} {'vs METIS':>8} "
     print(head + f"{'CPU s':>7} {'faster':>7} {'peak MB':>8} {'smaller':>8} {'balance':>7}")
@@ -239,7 +230,8 @@ def main() -> None:
         graph, method, parts, seed = args.one
         print(json.dumps(run_one(graph, method, int(parts), int(seed))))
         return
-    print(machine(), flush=True)
+    facts = machine()
+    print_machine(facts)
     records = []
     for graph in args.graphs.split(","):
         prepare(graph)
@@ -257,7 +249,7 @@ def main() -> None:
     RESULTS.mkdir(parents=True, exist_ok=True)
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S")
     path = RESULTS / f"partition-{stamp}.json"
-    path.write_text(json.dumps({"machine": machine(), "runs": records}, indent=1))
+    path.write_text(json.dumps({"machine": facts, "runs": records}, indent=1))
     print(f"written to {path.relative_to(ROOT)}")
 
 

@@ -19,11 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gnn_graphs import graph_recipe, prepare
-from benchmarks.gnn_report import machine, print_machine
+from benchmarks.gnn_report import keep, machine, print_machine
 from benchmarks.machines import Machines
 from benchmarks.network_relay import DEVICE
 from benchmarks.partitioned_rank import Options
-from tasks.storage.artifacts import write_atomic
 from tasks.storage.home import Home
 
 RESULTS = Path(__file__).parent / "results"
@@ -84,7 +83,6 @@ def main(arguments: list[str]) -> None:
     counts = [int(count) for count in args.machines.split(",")]
     facts = machine()
     print_machine(facts)
-    args.out.mkdir(parents=True, exist_ok=True)
     print(f"{'':52s} parts   whole   ratio  wall ms  MB sent messages  remote      rows  peak MB   (CPU ms a batch)")
     results: list[dict[str, Any]] = []
     for partitioner in args.parts.split(","):
@@ -95,8 +93,7 @@ def main(arguments: list[str]) -> None:
                 found = measure(folder, count, options, network)
                 results.append({"parts": partitioner, "machines": count, "variant": name, **found})
                 show(f"{partitioner}, {count} machines, {name}", found)
-                content = {"machine": facts, "options": {k: str(v) for k, v in vars(args).items()}, "results": results}
-                write_atomic(args.out / "partitioned.json", json.dumps(content, indent=1).encode())
+                keep(args, "partitioned", facts, results=results)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ import io
 import itertools
 import json
 import os
-import platform
 import shutil
 import statistics
 import subprocess
@@ -26,7 +25,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +34,11 @@ import pyarrow.csv as pa_csv
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components as scipy_components
 
+from benchmarks.gnn_report import machine, print_machine
 from tasks.components.connected import connected_components
 from tasks.ingest.edges import EdgeCheck
 from tasks.ingest.writer import DatasetWriter
-from tasks.preprocess.edges.shard_kernels import Packing, expand_edges, sort_and_compress
+from tasks.preprocess.edges.edge_kernels import Packing, expand_edges, sort_and_compress
 from tasks.readers.numbers import number_chunks, read_numbers
 from tasks.storage.dataset_store import ShardRef, iter_row_groups
 from tasks.storage.graph_store import Array
@@ -125,7 +124,8 @@ def our_csv_to_csr(raw: Path, num_nodes: int, scratch: Path) -> tuple[Array, Arr
             for rows in number_chunks(raw / "edge.csv.gz", np.int32, num_columns=2):
                 check.add(rows[:, 0], rows[:, 1])
                 table.write({"src": rows[:, 0], "dst": rows[:, 1]})
-        shards = [_ref(scratch / path, rows) for path, rows in _shards(writer)]
+        made = zip(writer.tables["edges"].shards, writer.tables["edges"].shard_rows, strict=True)
+        shards = [ShardRef(str(scratch / path), "", 0, rows, ("src", "dst")) for path, rows in made]
     bits = max(1, (num_nodes - 1).bit_length())
     keys, count, nothing = np.empty(check.num_edges, np.uint64), 0, np.empty(0, np.int32)
     for group in itertools.chain.from_iterable(iter_row_groups(shard, ["src", "dst"]) for shard in shards):
@@ -135,15 +135,6 @@ def our_csv_to_csr(raw: Path, num_nodes: int, scratch: Path) -> tuple[Array, Arr
     return keys_to_csr(num_nodes, bits, keys)
 
 
-def _shards(writer: DatasetWriter) -> list[tuple[str, int]]:
-    table = writer.tables["edges"]
-    return list(zip(table.shards, table.shard_rows, strict=True))
-
-
-def _ref(path: Path, rows: int) -> ShardRef:
-    return ShardRef(str(path), "", 0, rows, ("src", "dst"))
-
-
 def read_ogb(raw: Path) -> dict[str, Any]:
     """OGB's own reader of a raw folder (pandas). It writes no Parquet and checks nothing."""
     from ogb.io.read_graph_raw import read_csv_graph_raw
@@ -151,11 +142,6 @@ def read_ogb(raw: Path) -> dict[str, Any]:
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         graph: dict[str, Any] = read_csv_graph_raw(str(raw), add_inverse_edge=False)[0]
     return graph
-
-
-def ogb_csv_to_csr(raw: Path, num_nodes: int) -> sp.csr_matrix:
-    """OGB's reader, then SciPy."""
-    return scipy_csr(num_nodes, *read_ogb(raw)["edge_index"])
 
 
 def make_synthetic(num_edges: int, folder: Path) -> Path:
@@ -259,7 +245,7 @@ def contests(name: str, raw: Path, scratch: Path) -> list[Contest]:
             2.0 if num_edges > 10**6 else None,
             "ogb read_csv_graph_raw -> scipy CSR",
             lambda: our_csv_to_csr(raw, num_nodes, scratch),
-            lambda: ogb_csv_to_csr(raw, num_nodes),
+            lambda: scipy_csr(num_nodes, *read_ogb(raw)["edge_index"]),
             same_csr,
         ),
         Contest(
@@ -281,23 +267,6 @@ def contests(name: str, raw: Path, scratch: Path) -> list[Contest]:
             lambda ours, theirs: ours[0] == theirs[0] and np.array_equal(ours[1], theirs[1]),
         ),
     ]
-
-
-def machine(cores: int) -> dict[str, Any]:
-    """What the figures hold for."""
-    model = next(
-        (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
-        platform.processor(),
-    )
-    packages = ("numpy", "scipy", "numba", "pandas", "pyarrow", "ogb", "isal")
-    return {
-        "cpu": model,
-        "cores_used": cores,
-        "cores": os.cpu_count(),
-        "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-        **{package: version(package) for package in packages},
-    }
 
 
 def show(record: dict[str, Any]) -> None:
@@ -323,8 +292,8 @@ def main() -> None:
     os.sched_setaffinity(0, available[: options.cores])
     pa.set_cpu_count(options.cores)
     clock, clock_name = (time.process_time, "CPU") if options.cores == 1 else (time.perf_counter, "wall-clock")
-    facts = machine(options.cores)
-    print(json.dumps(facts))
+    facts = machine() | {"cores_used": options.cores}
+    print_machine(facts)
     print(
         f"medians of {options.repeats} interleaved rounds, {clock_name} seconds, both sides on {options.cores} core(s)"
     )

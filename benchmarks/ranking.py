@@ -30,7 +30,7 @@ from scipy import sparse
 
 from benchmarks.embeddings import RESULTS
 from benchmarks.embeddings_peers import Done
-from benchmarks.gnn_report import Head, Line, draw, machine, markdown, print_machine
+from benchmarks.gnn_report import Head, Line, keep, machine, markdown, print_machine
 from benchmarks.ranking_sides import CANDIDATES, LARGE_QUERIES, LARGE_WIDTH, SPLITS, compose
 from benchmarks.side_processes import Child, own_command, ratio, start_side
 from benchmarks.triple_models import DATA, MODELS, columns
@@ -167,19 +167,14 @@ def main(arguments: list[str] | None = None) -> None:
     print_machine(facts)
     if args.peers is None:
         print("no --peers: left out")
-    args.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="graphmill-ranking-", dir=args.work) as work:
         write_tables(Path(work), args.graph, args.width)
         lines, raw = against_peer(Path(work), args.graph, args)
         raw["large"] = among_many(Path(work), args) if args.large else {}
-    options = {name: str(value) for name, value in vars(args).items()}
-    content = {"machine": facts, "options": options, "lines": [line.as_json() for line in lines], **raw}
-    (args.out / "ranking.json").write_text(json.dumps(content, indent=1))
+    keep(args, "ranking", facts, lines, **raw)
     for timings in [raw["raw"][key] for key in raw["raw"] if key.endswith("candidates")]:
         print(f"{timings[0]['done'] / timings[0]['wall'] / 1e6:.3g} M candidates a second, {CANDIDATES} a triple")
-    if lines:
-        draw(args.out / "ranking.png", lines)
-        print(markdown(lines))
+    print(markdown(lines))
     print(f"written to {args.out}")
 
 

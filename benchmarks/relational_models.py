@@ -14,7 +14,6 @@ DIR has torch_geometric for the Python that runs this. The table and relational-
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import time
@@ -28,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.embeddings import RESULTS
-from benchmarks.gnn_report import machine, print_machine
+from benchmarks.gnn_report import keep, machine, print_machine
 from benchmarks.relational_graph import BATCH_SIZE, FANOUTS, NODES, SEED_TYPE, SPAN_SECONDS, shop
 from benchmarks.relational_sides import as_store
 from configs.registry import MODELS
@@ -98,12 +97,7 @@ def run_ours(layers: Any, case: Case) -> Tensor:
 def _fresh(relation: RelationBlock) -> RelationBlock:
     """Return the relation without what an earlier step derived from it: a transpose is part of each step."""
     return RelationBlock(
-        relation.number,
-        relation.source_type,
-        relation.target_type,
-        relation.indptr,
-        relation.indices,
-        relation.num_src,
+        relation.number, relation.source_type, relation.target_type, relation.indptr, relation.indices, relation.num_src
     )
 
 
@@ -217,8 +211,7 @@ def main() -> None:
             row |= {"ratios": [round(min(ratios), 2), round(max(ratios), 2)]}
         print(row)
         rows.append(row)
-    args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "relational-models.json").write_text(json.dumps({"machine": facts, "rows": rows}, indent=1))
+    keep(args, "relational-models", facts, rows=rows)
 
 
 if __name__ == "__main__":

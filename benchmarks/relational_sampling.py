@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 import tempfile
 from contextlib import ExitStack
@@ -25,10 +24,10 @@ from typing import Any
 
 from benchmarks.embeddings import RESULTS
 from benchmarks.embeddings_peers import Done
-from benchmarks.gnn_report import Head, Line, machine, markdown, print_machine
+from benchmarks.gnn_report import Head, Line, keep, machine, markdown, print_machine
 from benchmarks.relational_graph import save, shop
 from benchmarks.relational_peers import ANY, AS_OF, RECENT
-from benchmarks.side_processes import Side, measure, own_command, rates, ratio, start_side
+from benchmarks.side_processes import Side, measure, own_command, raw_rounds, side_lines, start_sides
 
 COMPARISONS: tuple[tuple[str, str, float | None], ...] = (
     (ANY, "DGL", 4.0),
@@ -79,15 +78,10 @@ def compare_counts(folder: Path, sides: dict[str, Any]) -> dict[str, dict[str, l
 
 def compare(found: dict[Side, list[Done]], shares: dict[str, dict[str, list[float]]]) -> list[Line]:
     """Lines of the table."""
-    lines = []
+    lines: list[Line] = []
     for kind, name, target in COMPARISONS:
-        ours, peer = ("graphmill", kind), (name, kind)
-        if ours not in found or peer not in found:
-            continue
-        cpu, wall = ([rates(found[side], clock, 1.0) for side in (ours, peer)] for clock in ("cpu", "wall"))
-        middle = [1000 / statistics.median(some) for some in cpu]
-        details = {"wall_ratio": ratio(*wall), "edges": shares[kind][name]}
-        lines.append(Line(Head("shop", kind, "graphmill", name, target), ratio(*cpu), None, *middle, "ms", details))
+        head, edges = Head("shop", kind, "graphmill", name, target), shares[kind].get(name)
+        lines += side_lines(found, ("graphmill", kind), (name, kind), head, "ms", edges=edges)
     return lines
 
 
@@ -106,16 +100,12 @@ def main(arguments: list[str] | None = None) -> None:
     args = parse(arguments)
     facts = machine()
     print_machine(facts)
-    lines, raw = [], {}
+    lines: list[Line] = []
+    raw: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="graphmill-relational-") as work, ExitStack() as stack:
         folder = Path(work)
         save(folder / "shop.npz", shop(args.scale))
-        sides = {}
-        for name, command in commands(args, folder).items():
-            side = start_side(stack, name, command, keeps_memory=name == "graphmill")
-            if side is not None:
-                sides[name] = side
-                facts["versions"].update(side.versions)
+        sides = start_sides(stack, commands(args, folder), facts, keep="graphmill")
         if "graphmill" not in sides:
             sys.exit("graphmill's own side did not come up")
         shares = compare_counts(folder, sides)
@@ -123,11 +113,8 @@ def main(arguments: list[str] | None = None) -> None:
             jobs = [(name, kind) for name in sides if name in shares[kind]]
             found = measure(sides, jobs, args.rounds, args.seconds)
             lines += compare(found, shares)
-            raw |= {f"{name}, {job}": [done._asdict() for done in timings] for (name, job), timings in found.items()}
-    args.out.mkdir(parents=True, exist_ok=True)
-    options = {name: str(value) for name, value in vars(args).items()}
-    content = {"machine": facts, "options": options, "lines": [line.as_json() for line in lines], "raw": raw}
-    (args.out / "relational.json").write_text(json.dumps(content, indent=1))
+            raw |= raw_rounds(found)
+    keep(args, "relational", facts, lines, raw=raw)
     for kind, peers in shares.items():
         for name, hops in peers.items():
             if name != "graphmill":

@@ -15,23 +15,27 @@ other contenders it adds theirs.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import copy
 import json
 import math
 import statistics
 import tempfile
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from benchmarks.gnn_graphs import graph_recipe, prepare
 from benchmarks.gnn_report import machine, print_machine
-from benchmarks.rank_memory import RankMemory
 from configs.load import build_recipe, dump_recipe
 from configs.schema import Recipe
 from tasks.kinds.of import predict
+from tasks.processes.memory import process_bytes
 from tasks.stage import Parent, run_stage
 from tasks.storage.artifacts import write_atomic
 from tasks.storage.graph_store import GraphStore
@@ -47,6 +51,7 @@ GENERATED = {
     "model": {"name": "graphsage"},
 }
 Options = Callable[[int, argparse.Namespace], tuple[str, ...]]
+_INTERVAL_SECONDS = 0.5
 
 
 def same(ranks: int, args: argparse.Namespace) -> tuple[str, ...]:
@@ -104,6 +109,50 @@ def make_recipe(args: argparse.Namespace, *overrides: str, loader: str = "neighb
     if args.graph == "generated":
         return build_recipe(copy.deepcopy(GENERATED), [*fixed, *overrides])
     return build_recipe(dump_recipe(graph_recipe(args.graph)), [*fixed, *overrides])
+
+
+class RankMemory:
+    """Context manager that looks at this process's descendants; afterwards it holds the most that one of them took."""
+
+    def __init__(self, folder: Path) -> None:
+        """`folder`: whose files count as mapped."""
+        self.own_bytes = 0
+        """Anonymous and shared memory."""
+        self.mapped_bytes = 0
+        """Pages of the folder's files, which the kernel could take back."""
+        self._folder = f"{folder.resolve()}/"
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> RankMemory:
+        """Start looking."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Stop looking."""
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(_INTERVAL_SECONDS):
+            for child in psutil.Process().children(recursive=True):
+                self.own_bytes = max(self.own_bytes, process_bytes(child.pid))
+                self.mapped_bytes = max(self.mapped_bytes, mapped_bytes(child.pid, self._folder))
+
+
+def mapped_bytes(pid: int, folder: str) -> int:
+    """Return how many bytes of files below `folder` a process has mapped and read; 0 if it is gone."""
+    found: dict[str, int] = defaultdict(int)
+    path = ""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if " " in name:  # the first line of a mapping: addresses, rights, place in the file, file
+                path = line.split(maxsplit=5)[5] if len(line.split(maxsplit=5)) > 5 else ""
+            elif name == "Rss" and path.startswith(folder):
+                found[path] += 1024 * int(value.split()[0])
+    return sum(found.values())
 
 
 def run(

@@ -8,16 +8,15 @@ there no two sides: twenty that are even say that there are, and a tree says not
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from tasks.arrays import Array
 from tasks.pair_set import PairSet
 from tasks.storage.graph_store import ArrayWriter, id_dtype
 
-Array = NDArray[Any]
 Pairs = Callable[[], Iterator[tuple[Array, Array]]]
 """Returns all edges anew, in chunks of sources and targets."""
 GetArray = Callable[[str], Array | None]

@@ -7,13 +7,13 @@ that a model trains on are drawn in `tasks.sampling.negatives.py`: those know no
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from configs.errors import DataError
+from tasks.arrays import Array
 from tasks.counter_random import below
 from tasks.edge_ends import ANY, EdgeEnds, GetArray, Pairs, are_never_joined, end_at, never_joined
 from tasks.pair_set import PairSet
@@ -21,7 +21,6 @@ from tasks.sizes import BYTES_A_PAIR, need_memory
 from tasks.storage.graph_store import id_dtype, slices
 from tasks.storage.manifests import SPLITS
 
-Array = NDArray[Any]
 NEGATIVE = 17
 """Stream of random numbers (`tasks/counter_random.py`)."""
 _ROUNDS = 32

@@ -36,10 +36,7 @@ from tasks.storage.home_files.source_digests import SourceDigests
 from tasks.storage.manifests import Manifest
 
 M = TypeVar("M", bound=Manifest)
-
 logger = logging.getLogger(__name__)
-
-
 MapShards = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 """Applies a module-level function to each item, in any order and any process; results come in the items' order."""
 

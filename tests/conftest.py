@@ -39,10 +39,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 FIRST = ("tests/operations/", "tests/docker/", "tests/flows/", "tests/train/", "tests/test_bare_image.py")
 # Folders and files whose tests are about what workers and servers do, not about how processes begin and end.
 FORKED = (
-    *("tests/apply/", "tests/docs/", "tests/evaluate/", "tests/models/", "tests/publish/"),
+    *("tests/apply/", "tests/benchmarks/", "tests/docs/", "tests/evaluate/", "tests/models/", "tests/publish/"),
     *("tests/sampling/", "tests/train/"),
-    *("tests/test_benchmarks.py", "tests/test_graph_benchmarks.py", "tests/test_relational_benchmark.py"),
-    "tests/test_triple_benchmarks.py",
     "tests/flows/test_shards.py",
 )
 IN_MEMORY, ROOM = Path("/dev/shm"), 6 << 30

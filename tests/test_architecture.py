@@ -52,15 +52,37 @@ print("\\n" + json.dumps(sorted(sys.modules)))
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
-def test_help_imports_nothing_heavy() -> None:
-    loaded = _modules_after("    from flows.cli import main; main()")
-    assert not [name for name in HEAVY if name in loaded]
+# What is not imported meanwhile: the time that help, a recipe's options and a stage's start take is that of imports.
+LIGHT = {
+    "help": ("from flows.cli import main; main()", HEAVY),
+    # What computes is a process of its own: imported here as well it would double the time of a small prediction.
+    "use a model": (
+        "import flows.commands.outputs.cli, flows.apply.model_use, tasks.apply.run",
+        ("torch", "prefect", "mlflow", "pandas", "numba", "dgl", "scipy"),
+    ),
+    "read a recipe": ("import configs.load", ("torch", "prefect", "mlflow", "dgl")),
+    "run": ("import flows.commands.recipes.run", ("torch", "prefect", "mlflow", "dgl")),
+    "a stage": ("import tasks.stage", ("torch", "prefect", "mlflow", "dgl")),
+    "options of triples": (
+        "from configs.registry import DATASETS\n"
+        "    for options in ({'name': 'triples', 'path': 'x'}, {'name': 'synthetic_triples'}):\n"
+        "        DATASETS.create(DATASETS.config(options))",
+        HEAVY,
+    ),
+    "start workers": (
+        "import tasks.kinds.measurable, tasks.train.ranks.launch, tasks.train.stage\n"
+        "    from configs.registry import STRATEGIES\n"
+        "    from tasks.train.loaders.config_base import resolve_loader\n"
+        "    for name in STRATEGIES.names(): STRATEGIES.get(name)",
+        ("torch", "numba"),
+    ),
+}
 
 
-def test_a_model_is_used_from_a_command_that_computes_nothing() -> None:
-    """What computes is a process of its own; imported here as well it would double the time of a small prediction."""
-    loaded = _modules_after("    import flows.commands.outputs.cli, flows.apply.model_use, tasks.apply.run")
-    assert not loaded & {"torch", "prefect", "mlflow", "pandas", "numba", "dgl", "scipy"}
+@pytest.mark.parametrize("what", LIGHT)
+def test_what_has_to_be_quick_imports_nothing_heavy(what: str) -> None:
+    code, heavy = LIGHT[what]
+    assert not _modules_after(f"    {code}").intersection(heavy)
 
 
 def test_a_worker_leaves_pandas_out() -> None:
@@ -97,33 +119,6 @@ def test_names_of_classes_stand_once_and_folders_are_small() -> None:
             for name in re.findall(r"^class (\w+)", file.read_text(), re.MULTILINE):
                 assert name not in classes, f"class {name} of {file} has the name of one in {classes[name]}"
                 classes[name] = str(file)
-
-
-@pytest.mark.parametrize("module", ["configs.load", "flows.commands.recipes.run", "tasks.stage"])
-def test_light_modules_stay_light(module: str) -> None:
-    loaded = _modules_after(f"    import {module}")
-    assert not [name for name in ("torch", "prefect", "mlflow", "dgl") if name in loaded]
-
-
-def test_options_of_triples_are_read_without_what_reads_data() -> None:
-    loaded = _modules_after("""
-    from configs.registry import DATASETS
-    for options in ({"name": "triples", "path": "x"}, {"name": "synthetic_triples"}):
-        DATASETS.create(DATASETS.config(options))
-""")
-    assert not [name for name in HEAVY if name in loaded]
-
-
-def test_the_stage_that_starts_workers_imports_no_torch() -> None:
-    """It would wait for torch before its workers begin to wait for theirs."""
-    loaded = _modules_after("""
-    import tasks.kinds.measurable, tasks.train.ranks.launch, tasks.train.stage
-    from configs.registry import STRATEGIES
-    from tasks.train.loaders.config_base import resolve_loader
-    for name in STRATEGIES.names():
-        STRATEGIES.get(name)
-""")
-    assert not [name for name in ("torch", "numba") if name in loaded]
 
 
 def test_help_loads_little() -> None:

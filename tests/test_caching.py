@@ -33,30 +33,15 @@ class Bomb:
         return (Path.touch, (self.path,))
 
 
-def test_bomb_goes_off(tmp_path: Path) -> None:
-    """The tests below mean something only if this holds."""
-    pickle.loads(pickle.dumps(Bomb(tmp_path / "bang")))
-    assert (tmp_path / "bang").exists()
-
-
-def test_results_come_back(home: Home) -> None:
-    cache = PickleCache(home)
-    name = PickleCache.name("f", 1, shard="abc", option=3)
-    value = {"a": np.arange(5), "b": [1.5, None]}
-    assert cache.load(name) is None
-    assert not cache.has(name)
-    cache.store(name, value)
-    assert cache.has(name)
-    found = PickleCache(home).load(name)
-    assert found is not None
-    assert np.array_equal(found["a"], value["a"])
-    assert found["b"] == value["b"]
+@pytest.fixture
+def key_file(home: Home) -> Path:
+    home.secret_key()
+    return home.secret_key_file
 
 
 def test_names_tell_what_results_depend_on() -> None:
-    others = [PickleCache.name("f", 2, a=1, b=2), PickleCache.name("g", 1, a=1, b=2)]
-    others += [PickleCache.name("f", 1, a=2, b=1), PickleCache.name("f", 1, a="1", b=2)]
-    names = {PickleCache.name("f", 1, a=1, b=2), *others}
+    names = {PickleCache.name(name, version, a=1, b=2) for name, version in (("f", 1), ("f", 2), ("g", 1))}
+    names |= {PickleCache.name("f", 1, a=2, b=1), PickleCache.name("f", 1, a="1", b=2)}
     assert len(names) == 5
     assert PickleCache.name("f", 1, b=2, a=1) in names
 
@@ -65,6 +50,8 @@ def test_planted_pickles_are_never_unpickled(home: Home, tmp_path: Path, caplog:
     cache, bang = PickleCache(home), tmp_path / "bang"
     name = PickleCache.name("f", 1, x=1)
     bomb = pickle.dumps(Bomb(bang))
+    pickle.loads(bomb)
+    bang.unlink()  # it goes off
     foreign = Home.open(tmp_path / "other").secret_key()
     for content in (bomb, b"", b"short", bytes(32) + bomb, seal(foreign, name, bomb)):
         cache.store(name, 1)
@@ -73,16 +60,6 @@ def test_planted_pickles_are_never_unpickled(home: Home, tmp_path: Path, caplog:
         assert not bang.exists()
         assert not cache.path(name).exists(), "what is not trusted is removed, to be computed again"
     assert "not written by this home" in caplog.text
-
-
-def test_a_pickle_is_good_under_its_own_name_only(home: Home) -> None:
-    cache = PickleCache(home)
-    first, second = PickleCache.name("f", 1, x=1), PickleCache.name("f", 1, x=2)
-    cache.store(first, "first")
-    cache.path(second).parent.mkdir(parents=True, exist_ok=True)
-    cache.path(second).write_bytes(cache.path(first).read_bytes())
-    assert cache.load(second) is None
-    assert cache.load(first) == "first"
 
 
 def test_every_altered_byte_is_seen() -> None:
@@ -94,63 +71,54 @@ def test_every_altered_byte_is_seen() -> None:
     assert unseal(key, "name", bytes(record)) == b"some content"
 
 
-def test_key_is_the_owner_s_alone(home: Home) -> None:
-    key = home.secret_key()
-    assert len(key) == 32
-    assert home.secret_key() == key
-    assert stat.S_IMODE((home.root / "secret.key").stat().st_mode) == 0o600
-    assert stat.S_IMODE(home.root.stat().st_mode) == 0o700
-
-
-def _key_file(home: Home) -> Path:
-    home.secret_key()
-    return home.secret_key_file
-
-
 @pytest.mark.parametrize("content", [b"", b"short", b"x" * 31, b"x" * 5000])
-def test_a_key_that_is_none_is_refused_and_stays(home: Home, content: bytes) -> None:
-    path = _key_file(home)
-    path.write_bytes(content)
+def test_a_key_that_is_none_is_refused_and_stays(home: Home, key_file: Path, content: bytes) -> None:
+    key_file.write_bytes(content)
     cache = PickleCache(home)
     for use in (home.secret_key, lambda: cache.store("f-" + "0" * 32, 1)):
         with pytest.raises(UserError, match=r"which is no key.* mend it with: rm -r .*secret\.key"):
             use()
-    assert path.read_bytes() == content
-    path.unlink()
+    assert key_file.read_bytes() == content
+    key_file.unlink()
     assert len(home.secret_key()) == 32
 
 
-def test_what_an_empty_key_signed_is_not_read(home: Home) -> None:
+def test_what_an_empty_key_signed_is_not_read(home: Home, key_file: Path) -> None:
     """Anybody can sign with an empty key: the pickle would run code."""
     name = PickleCache.name("f", 1)
     cache = PickleCache(home)
     write_atomic(cache.path(name), seal(b"", name, pickle.dumps(Bomb(home.root / "bang"))))
-    _key_file(home).write_bytes(b"")
+    key_file.write_bytes(b"")
     with pytest.raises(UserError):
         cache.load(name)
     assert not (home.root / "bang").exists()
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o660, 0o606, 0o610])
-def test_a_key_that_others_may_know_is_refused(home: Home, mode: int) -> None:
-    path = _key_file(home)
-    path.chmod(mode)
+def test_a_key_that_others_may_know_is_refused(
+    home: Home, key_file: Path, mode: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert stat.S_IMODE(key_file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(home.root.stat().st_mode) == 0o700
+    key_file.chmod(mode)
     with pytest.raises(UserError, match=rf"others may read .* \({mode:o}\).*chmod 600"):
         home.secret_key()
-    path.chmod(0o600)
-    assert home.secret_key()
+    key_file.chmod(0o600)
+    assert home.secret_key() == home.secret_key()
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(UserError, match="belongs to another user"):
+        home.secret_key()
 
 
 @pytest.mark.parametrize("kind", ["link", "dangling", "pipe", "folder"])
-def test_a_key_is_a_file(home: Home, tmp_path: Path, kind: str) -> None:
-    path = _key_file(home)
-    path.rename(tmp_path / "elsewhere")
+def test_a_key_is_a_file(home: Home, key_file: Path, tmp_path: Path, kind: str) -> None:
+    key_file.rename(tmp_path / "elsewhere")
     if kind == "pipe":
-        os.mkfifo(path, 0o600)
+        os.mkfifo(key_file, 0o600)
     elif kind == "folder":
-        path.mkdir(0o700)
+        key_file.mkdir(0o700)
     else:
-        path.symlink_to(tmp_path / ("elsewhere" if kind == "link" else "nowhere"))
+        key_file.symlink_to(tmp_path / ("elsewhere" if kind == "link" else "nowhere"))
     with pytest.raises(UserError, match=r"(is a link|no regular file).*rm -r"):
         home.secret_key()
 
@@ -182,17 +150,26 @@ def test_a_folder_where_everybody_may_put_something_is_no_home(tmp_path: Path, m
     assert Home.open(tmp_path).root == tmp_path
 
 
-def test_a_key_of_another_user_is_refused(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    _key_file(home)
-    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    with pytest.raises(UserError, match="belongs to another user"):
-        home.secret_key()
-
-
 def test_key_does_not_travel(home: Home) -> None:
     cache = PickleCache(home)
     cache.store("f-" + "0" * 32, 1)  # the key has been used
     assert home.secret_key() not in pickle.dumps(cache)
+
+
+def test_results_come_back_under_their_own_name_only(home: Home) -> None:
+    cache = PickleCache(home)
+    name, other = PickleCache.name("f", 1, shard="abc", option=3), PickleCache.name("f", 1, shard="abc", option=4)
+    assert cache.load(name) is None
+    assert not cache.has(name)
+    cache.store(name, {"a": np.arange(5), "b": [1.5, None]})
+    assert cache.has(name)
+    loaded = PickleCache(home).load(name)
+    assert loaded is not None
+    assert np.array_equal(loaded["a"], np.arange(5))
+    assert loaded["b"] == [1.5, None]
+    cache.path(other).parent.mkdir(parents=True, exist_ok=True)
+    cache.path(other).write_bytes(cache.path(name).read_bytes())
+    assert cache.load(other) is None
 
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from tasks.arrays import Array
-from tasks.layout.pivots import is_mesh
+from tasks.layout.start import is_mesh
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import NEIGHBORS
 
@@ -39,11 +39,8 @@ class EdgeList:
     def of(cls, store: GraphStore) -> EdgeList:
         """Take a graph's edges, and add the reverse of each where that is missing."""
         of_graph = NEIGHBORS not in store.manifest.report
-        indptr, indices, weight = (
-            np.asarray(store["csc_indptr"]),
-            np.asarray(store["csc_indices"]),
-            store.get("edge_weight"),
-        )
+        indptr, indices = np.asarray(store["csc_indptr"]), np.asarray(store["csc_indices"])
+        weight = store.get("edge_weight")
         if store.manifest.symmetric:
             return cls(indptr, indices, weight, of_graph)
         size = store.manifest.num_nodes

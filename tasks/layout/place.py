@@ -13,9 +13,9 @@ from models.kernels.layout.move_points import PointRows, move_points
 from models.kernels.tables.row_tables import RowTable
 from models.layout.configs import LayoutConfig
 from tasks.arrays import Array
+from tasks.layout.neighbors.graph import fuzzy_weights, perplexity_weights
 from tasks.layout.neighbors.rows import Metric, squares
 from tasks.layout.neighbors.search import nearest_among
-from tasks.layout.neighbors.weights import fuzzy_weights, perplexity_weights
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.sampling.walks.alias import EdgePasses, draw_alike
 

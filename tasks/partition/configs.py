@@ -58,7 +58,6 @@ class AutoPartitionerConfig(PartitionerConfig):
     name: str = "auto"
 
     def memory_bytes(self, num_nodes: int, num_edges: int) -> int | None:
-        """That of what it takes where memory is no matter."""
         config = MetisPartitionerConfig() if num_edges <= METIS_MAX_EDGES else CoarsenedPartitionerConfig()
         return config.memory_bytes(num_nodes, num_edges)
 
@@ -96,5 +95,4 @@ class RandomPartitionerConfig(PartitionerConfig):
     name: str = "random"
 
     def memory_bytes(self, num_nodes: int, num_edges: int) -> int | None:
-        """Numbers of the nodes."""
         return 24 * num_nodes

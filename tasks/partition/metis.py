@@ -24,12 +24,14 @@ _METIS_OK, _METIS_ERROR_MEMORY = 1, -3
 
 @PARTITIONERS.register("metis")
 class MetisPartitioner(Partitioner):
-    """METIS k-way: the fewest cut edges on small and medium graphs, about 100 bytes of memory an edge."""
+    """METIS k-way: the fewest cut edges on small and medium graphs, about 100 bytes of memory an edge.
+
+    Raises StageError when METIS runs out of memory.
+    """
 
     Config = MetisPartitionerConfig
 
     def partition(self, csr: Csr, num_parts: int, context: PartitionContext | None = None) -> NDArray[np.int32]:
-        """Return the part of each node, (num_nodes,). Raises StageError when METIS runs out of memory."""
         context = context or PartitionContext()
         needed, free = self.config.memory_bytes(csr.num_nodes, csr.num_edges), available_bytes()
         assert needed is not None

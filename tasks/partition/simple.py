@@ -17,7 +17,6 @@ class AutoPartitioner(Partitioner):
     Config = AutoPartitionerConfig
 
     def partition(self, csr: Csr, num_parts: int, context: PartitionContext | None = None) -> NDArray[np.int32]:
-        """Return the part of each node, (num_nodes,)."""
         context = context or PartitionContext()
         config = self.config.model_copy(update={"name": chosen_name(csr.num_edges)})
         needed_bytes = config.memory_bytes(csr.num_nodes, csr.num_edges)
@@ -47,7 +46,6 @@ class RandomPartitioner(Partitioner):
     ignores_edges = True
 
     def partition(self, csr: Csr, num_parts: int, context: PartitionContext | None = None) -> NDArray[np.int32]:
-        """Return the part of each node, (num_nodes,)."""
         rng = np.random.default_rng(self.config.seed)
         train_idx = context.train_idx if context is not None else None
         if train_idx is None:

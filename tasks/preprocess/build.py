@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from configs.errors import RecipeError
+from configs.layout_options import LAYOUT
 from configs.registry import TRANSFORMS
 from configs.schema import Recipe
 from tasks.arrays import Array, blocks
@@ -19,22 +21,23 @@ from tasks.preprocess.id_space import IdSpace
 from tasks.preprocess.label_profile import label_profile
 from tasks.preprocess.neighbors import write_neighbors
 from tasks.preprocess.node_arrays import write_graphs, write_nodes
+from tasks.preprocess.splits import pairs, rows
 from tasks.preprocess.splits.by_time import WrittenSplits
 from tasks.preprocess.splits.held_out import HeldOut, PairRule
 from tasks.preprocess.splits.link_negatives import complete_negatives
-from tasks.preprocess.splits.rows import training_rows
 from tasks.preprocess.splits.snapshot import Snapshot, take_snapshot
-from tasks.preprocess.splits.write import write_splits
-from tasks.preprocess.transforms.base import ReadsAsTrained
+from tasks.preprocess.transforms.base import GraphView, ReadsAsTrained
 from tasks.preprocess.transforms.configs import from_models
-from tasks.preprocess.transforms.graph_view import GraphView
 from tasks.preprocess.transforms.hops import split_hops
 from tasks.preprocess.vector_leaks import HeldOutHere, take_vectors
 from tasks.sizes import BYTES_A_NODE, counts_of, disk_bytes, need_disk, need_memory
 from tasks.stage import Parent, StageContext
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import ArrayWriter
-from tasks.storage.manifests import NEIGHBORS, DatasetManifest, TaskManifest
+from tasks.storage.manifests import NEIGHBORS, SPLITS, DatasetManifest, TaskManifest
+
+_CHUNK_ROWS = 1 << 20
+_WRITERS = {"node": rows.write_nodes, "graph": rows.write_graphs, "link": pairs.write, "triple": pairs.write_triples}
 
 
 def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
@@ -81,7 +84,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         writer.write("relation_feat", store.column("relations", "feat").astype(np.float32))
     if "graphs" in store:
         write_graphs(store, ids, writer)
-    written = write_splits(recipe, store, ids, writer, snapshot)
+    written = _write_splits(recipe, store, ids, writer, snapshot)
     held_out = _hold_out(recipe, ingested, ids, writer)
     codes = {} if reading is None else reading.edge_codes
     existing = None if snapshot is None else snapshot.edges_up_to(written.messages)
@@ -96,7 +99,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         held_out.report_counts(context)
         names = [kind.relation for kind in ingested.edge_types[: ingested.num_relations]]
         negatives = complete_negatives(context, graph, writer, ingested, directed=held_out.directed, names=names)
-    train_rows = training_rows(ingested, graph)
+    train_rows = rows.training_rows(ingested, graph)
     built = FeatureBuilder(context, store, ids, options, graph, train_rows, snapshot).build(writer)
     if hops is not None:
         built = hops.widen(writer, store.manifest, options.symmetrize, train_rows, built)
@@ -111,10 +114,10 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         report["vectors"] = vectors
     if neighbors is not None:
         report[NEIGHBORS] = neighbors
-    rows = ingested.num_edges + ingested.num_nodes
+    num_rows = ingested.num_edges + ingested.num_nodes
     if snapshot is not None:
         report["snapshot"] = _snapshot_report(context, str(recipe.time_moment), snapshot, written, graph)
-        rows = num_edges + ids.num_nodes  # what is to come must not show in the digest
+        num_rows = num_edges + ids.num_nodes  # what is to come must not show in the digest
     return {
         **ingested.own_fields(TaskManifest),
         "num_nodes": ids.num_nodes,
@@ -134,8 +137,28 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         "splits": written.sizes if held_out is None else held_out.sizes,
         "arrays": writer.entries,
         "report": report,
-        "rows": rows,
+        "rows": num_rows,
     }
+
+
+def _write_splits(
+    recipe: Recipe, store: DatasetStore, ids: IdSpace, writer: ArrayWriter, snapshot: Snapshot | None
+) -> WrittenSplits:
+    """Write `train_idx`, ... or `train_edges`, ... and negatives. Raises RecipeError: a snapshot's split is empty."""
+    task = store.manifest.task
+    if task == LAYOUT:
+        for split in SPLITS:
+            writer.write(f"{split}_idx", np.empty(0, ids.id_type))
+        return WrittenSplits(dict.fromkeys(SPLITS, 0))
+    written = _WRITERS[task](store, ids, writer, snapshot, recipe.snapshot)
+    empty = [name for name in SPLITS if not written.sizes[name]]
+    if snapshot is not None and empty:
+        by_time = recipe.snapshot.split == "time"
+        raise RecipeError(
+            f"snapshot.as_of={recipe.snapshot.as_of}: the {' and '.join(empty)} split is empty (sizes: "
+            f"{written.sizes}); take a later moment or {'other shares' if by_time else 'snapshot.split=time'}"
+        )
+    return written
 
 
 def _take_vectors(
@@ -182,8 +205,8 @@ def degree_report(indptr: Array) -> dict[str, Any]:
     """Count nodes by in-degree in bins of powers of two: bin 0 is degree 0, bin k holds 2^(k-1) to 2^k - 1."""
     bins = np.zeros(65, np.int64)
     largest, num_nodes = 0, len(indptr) - 1
-    for rows in blocks(num_nodes, 1 << 20):
-        degree = np.diff(indptr[rows.start : rows.stop + 1])
+    for some in blocks(num_nodes, _CHUNK_ROWS):
+        degree = np.diff(indptr[some.start : some.stop + 1])
         _, exponent = np.frexp(degree.astype(np.float64))  # degree = m * 2^exponent with m in [0.5, 1); 0 has 0
         bins += np.bincount(exponent, minlength=65)
         largest = max(largest, int(degree.max(initial=0)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -12,8 +12,7 @@ from configs.errors import DataError
 from configs.registry import TRANSFORMS
 from tasks.arrays import Array, blocks
 from tasks.preprocess.shards import ShardJob, digest, result
-from tasks.preprocess.transforms.base import Column, ColumnTransform, State, StructureTransform, check_codes
-from tasks.preprocess.transforms.graph_view import GraphView
+from tasks.preprocess.transforms.base import Column, ColumnTransform, GraphView, State, StructureTransform, check_codes
 from tasks.storage.dataset_store import ShardRef, read_shard, to_numpy
 
 VERSION = 1
@@ -149,17 +148,42 @@ def finished(work: Work, track: Track, x: Array) -> Array:
     if track.column.kind == "categorical":
         return x.astype(np.int32, copy=False)
     if x.size and not np.isfinite([x.min(), x.max()]).all():
-        done = ", ".join(step.config.name for step in track.steps)
-        raise DataError(
-            f"feature {track.source.name!r} is no longer finite after {done or 'no transform'}: its values are too far "
-            "apart for float32; put log1p or min_max before, or look at its largest values"
-        )
+        raise _not_finite(work, track)
     if work.dtype == "float16" and x.size and np.abs(x).max() > _FLOAT16_MAX:
         raise DataError(
             f"a feature value of {float(np.abs(x).max()):g} is too large for float16 ({_FLOAT16_MAX:,.0f}); put a "
             "standardize, min_max or log1p transform before it, or store float32 (preprocess.feature_dtype=float32)"
         )
     return x.astype(work.dtype, copy=False)
+
+
+def _not_finite(work: Work, track: Track) -> DataError:
+    """Say whether a column's first number that is not finite stands in the data or comes of a transform."""
+    name, done = track.source.name, ", ".join(step.config.name for step in track.steps)
+    given = transformed(work, replace(track, steps=()))
+    if track.source.kind == "numeric":
+        wrong = np.argwhere(np.isinf(given) if track.source.gaps else ~np.isfinite(given))
+        if len(wrong):
+            before = f" before the transforms ({done})" if done else ""
+            number = given[tuple(wrong[0])]
+            if track.origin != "table":
+                return DataError(f"feature {name!r} is {number:g} already as {track.origin} computes it{before}")
+            return DataError(
+                f"feature {name!r} is {number:g} in the data set itself{before}; put a number there, or drop the row",
+                path=work.rows.shard.path,
+                row=int(wrong[0][0]),
+            )
+    states = {step.config.name: [v for v in step.state.values() if isinstance(v, np.ndarray)] for step in track.steps}
+    for learner, arrays in states.items():
+        if any(array.dtype.kind == "f" and not np.isfinite(array).all() for array in arrays):
+            return DataError(
+                f"feature {name!r} is nan or infinite in rows that {learner} learns from, in the data set itself or by "
+                f"transforms before it ({done}); put numbers there, or drop the rows"
+            )
+    return DataError(
+        f"feature {name!r} is finite in the data set and no longer so after {done}: its values are too far apart for "
+        "float32, or the transform divides by 0; put log1p or min_max before, or look at its largest values"
+    )
 
 
 def compute_rows(rows: RowRange, payload: tuple[ComponentConfig, GraphView]) -> dict[str, Any]:

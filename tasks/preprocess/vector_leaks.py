@@ -16,8 +16,8 @@ from configs.errors import RecipeError
 from configs.moments import TimeUnit, last_time
 from tasks.arrays import blocks
 from tasks.pair_set import PairSet
+from tasks.preprocess.transforms.base import GraphView
 from tasks.preprocess.transforms.configs import EmbeddingConfig
-from tasks.preprocess.transforms.graph_view import GraphView
 from tasks.preprocess.transforms.vectors import NodeVectors
 from tasks.stage import StageContext
 from tasks.storage.manifests import SPLITS

@@ -1,4 +1,4 @@
-"""Nearest neighbours of vectors."""
+"""Nearest neighbours of vectors, and the weights of edges to them."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
+from scipy.optimize import brentq
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
+from sklearn.manifold._t_sne import _joint_probabilities_nn
 
 from configs.errors import DataError
 from configs.layout_options import NeighborsConfig
-from tasks.layout.neighbors import clusters, exact, rows
-from tasks.layout.neighbors.graph import NeighborGraph, neighbor_graph
-from tasks.layout.neighbors.refine import refine
+from tasks.layout.neighbors import nearest as products
+from tasks.layout.neighbors import rows
+from tasks.layout.neighbors.graph import NeighborGraph, fuzzy_weights, neighbor_graph, perplexity_weights
 from tasks.layout.neighbors.rows import SearchedRows
-from tasks.layout.neighbors.search import Method, chosen_method, nearest_among, search
+from tasks.layout.neighbors.search import Method, chosen_method, nearest_among, refine, search
 
 
 def _vectors(n: int, d: int, seed: int = 0) -> np.ndarray:
@@ -40,7 +43,7 @@ def _reference(queries: np.ndarray, others: np.ndarray, metric: str) -> np.ndarr
 @pytest.mark.parametrize("metric", ["euclidean", "cosine", "dot"])
 @pytest.mark.parametrize(("n", "d", "k"), [(2, 1, 1), (83, 7, 5), (40, 3, 39)])
 def test_exact_neighbours(monkeypatch: pytest.MonkeyPatch, metric: str, n: int, d: int, k: int) -> None:
-    monkeypatch.setattr(exact, "_QUERIES", 17)
+    monkeypatch.setattr(products, "_QUERIES", 17)
     monkeypatch.setattr(rows, "BLOCK_BYTES", 4 * d * 11)
     x = _vectors(n, d) + np.float32(3)
     expected = _reference(x, x, metric)
@@ -77,8 +80,8 @@ def test_vectors_far_from_zero_keep_their_neighbours() -> None:
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 def test_clusters_find_most_neighbours(monkeypatch: pytest.MonkeyPatch, metric: str) -> None:
-    monkeypatch.setattr(clusters, "_CLUSTER_ROWS", 32)
-    monkeypatch.setattr(clusters, "_CANDIDATES", 400)
+    monkeypatch.setattr(products, "_CLUSTER_ROWS", 32)
+    monkeypatch.setattr(products, "_CANDIDATES", 400)
     x = _vectors(1501, 6)
     near, far = nearest(x, 9, metric, "clusters")
     true, _ = nearest(x, 9, metric, "exact")
@@ -123,16 +126,6 @@ def test_clusters_know_no_products() -> None:
         nearest(_vectors(20, 2), 3, "dot", "clusters")
 
 
-def test_clusters_of_few_rows_are_all_rows() -> None:
-    x = _vectors(300, 6)
-    np.testing.assert_allclose(nearest(x, 299, method="clusters")[1], nearest(x, 299)[1], rtol=1e-4)
-
-
-def _components(graph: NeighborGraph) -> int:
-    n = len(graph.indptr) - 1
-    return int(connected_components(csr_matrix((graph.weight, graph.indices, graph.indptr), (n, n)))[0])
-
-
 def _check(graph: NeighborGraph, n: int) -> None:
     matrix = csr_matrix((graph.weight, graph.indices, graph.indptr), (n, n))
     assert matrix.has_canonical_format
@@ -140,6 +133,7 @@ def _check(graph: NeighborGraph, n: int) -> None:
     assert matrix.diagonal().max() == 0
     assert matrix.data.min() > 0
     assert np.diff(graph.indptr).min() > 0
+    assert connected_components(matrix)[0] == 1
 
 
 @pytest.mark.parametrize("weights", ["perplexity", "fuzzy"])
@@ -148,7 +142,6 @@ def test_graph_of_many_copies_holds_together(weights: str) -> None:
     x = some[np.random.default_rng(0).integers(0, 5, 5_000)]
     graph = neighbor_graph(x, NeighborsConfig(weights=weights, k=30))
     _check(graph, len(x))
-    assert _components(graph) == 1
     assert graph.num_copies >= 4_900
     degrees = np.diff(graph.indptr)
     assert degrees.max() < 20 * degrees.mean()
@@ -167,19 +160,6 @@ def test_copies_are_nearer_than_others() -> None:
 def test_graph_of_equal_rows(weights: str, n: int) -> None:
     graph = neighbor_graph(np.ones((n, 4)), NeighborsConfig(weights=weights))
     _check(graph, n)
-    assert _components(graph) == 1
-
-
-def test_k_is_lowered_to_what_there_is() -> None:
-    graph = neighbor_graph(_vectors(8, 3), NeighborsConfig())
-    assert graph.k == 7
-    assert (np.diff(graph.indptr) <= 7).all()
-
-
-@pytest.mark.parametrize("n", [0, 1])
-def test_too_few_rows_are_refused(n: int) -> None:
-    with pytest.raises(DataError, match=f"there {['are no vectors', 'is 1 vector'][n]}, and neighbours need two"):
-        neighbor_graph(np.zeros((n, 3)), NeighborsConfig())
 
 
 @pytest.mark.parametrize(
@@ -207,3 +187,70 @@ def test_shapes_that_do_not_fit() -> None:
         nearest(np.zeros(5), 1)
     with pytest.raises(ValueError, match="new vectors have 3 columns, and those of the map 2"):
         nearest_among(np.zeros((5, 3)), np.zeros((5, 2)), 2)
+
+
+def _squares(n: int, k: int, seed: int = 0) -> np.ndarray:
+    return np.sort(np.random.default_rng(seed).random((n, k)) * 50, axis=1).astype(np.float32)
+
+
+@pytest.mark.parametrize(("n", "k", "perplexity"), [(1, 7, 3), (37, 20, 5.5), (5, 90, 30)])
+def test_entropy_of_the_weights_is_that_of_the_perplexity(n: int, k: int, perplexity: float) -> None:
+    squares = _squares(n, k).astype(np.float64)
+
+    def reference(row: np.ndarray) -> np.ndarray:
+        def p(log_beta: float) -> np.ndarray:
+            weights = np.exp(-np.exp(log_beta) * (row - row[0]))
+            return weights / weights.sum()
+
+        def excess(log_beta: float) -> float:
+            found = np.maximum(p(log_beta), 1e-300)
+            return float(-(found * np.log(found)).sum() - np.log(perplexity))
+
+        return p(brentq(excess, -20, 20, xtol=1e-10))
+
+    expected = np.array([reference(row) for row in squares])
+    np.testing.assert_allclose(
+        perplexity_weights(squares.astype(np.float32), perplexity), expected, rtol=2e-3, atol=1e-6
+    )
+
+
+def test_equal_distances_and_high_perplexities_weigh_all_the_same() -> None:
+    np.testing.assert_allclose(perplexity_weights(np.full((2, 5), 3, np.float32), 2), 0.2)
+    np.testing.assert_allclose(perplexity_weights(np.zeros((2, 5), np.float32), 2), 0.2)
+    np.testing.assert_allclose(perplexity_weights(_squares(3, 5), 30), 0.2, rtol=1e-4)
+
+
+def test_graph_by_perplexity_is_that_of_sklearn() -> None:
+    x, k = np.random.default_rng(1).standard_normal((61, 5)).astype(np.float32), 15
+    graph = neighbor_graph(x, NeighborsConfig(k=k, perplexity=5))
+    near, far = search(SearchedRows(x, "euclidean"), k, "exact", 0)[0]
+    distances = sp.csr_matrix((far.ravel() ** 2, near.ravel(), np.arange(62) * k), (61, 61))
+    distances.sort_indices()
+    expected = _joint_probabilities_nn(distances, 5, 0).toarray()
+    found = sp.csr_matrix((graph.weight, graph.indices, graph.indptr), (61, 61)).toarray()
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-7)
+
+
+def test_fuzzy_weights_add_up_to_the_logarithm() -> None:
+    distances = np.sqrt(_squares(23, 14))
+    found = fuzzy_weights(distances)
+    np.testing.assert_allclose(found.sum(1), np.log2(15), rtol=1e-4)
+    np.testing.assert_array_equal(found[:, 0], 1)
+    sigma = -(distances[:, 1:] - distances[:, :1]) / np.log(found[:, 1:])
+    np.testing.assert_allclose(sigma, np.repeat(sigma[:, :1], 13, 1), rtol=1e-3)
+
+
+def test_fuzzy_weights_of_equal_points() -> None:
+    np.testing.assert_array_equal(fuzzy_weights(np.zeros((3, 4), np.float32)), 1)
+    some = fuzzy_weights(np.array([[0, 0, 2, 3, 90]], np.float32))
+    assert some[0, :3].tolist() == [1, 1, 1]  # the nearest that is not the same counts as near, too
+
+
+def test_fuzzy_graph_is_the_union_of_both_directions() -> None:
+    x = np.random.default_rng(2).standard_normal((43, 3)).astype(np.float32)
+    graph = neighbor_graph(x, NeighborsConfig(weights="fuzzy", k=6))
+    near, far = search(SearchedRows(x, "euclidean"), 6, "exact", 0)[0]
+    own = np.zeros((43, 43))
+    np.put_along_axis(own, near, fuzzy_weights(far), axis=1)
+    found = sp.csr_matrix((graph.weight, graph.indices, graph.indptr), (43, 43)).toarray()
+    np.testing.assert_allclose(found, own + own.T - own * own.T, rtol=1e-5)

@@ -75,9 +75,9 @@ def test_neighborhoods_are_those_of_whole_tables(vectors: Array, coordinates: Ar
 def test_threads_and_blocks_change_no_bit(vectors: Array, dim: int, monkeypatch: pytest.MonkeyPatch) -> None:
     layout = vectors[:, :dim].copy()
     first = measure_layout(layout, vectors, labels=np.arange(COUNT) % 5)
-    monkeypatch.setattr("tasks.layout.quality.ranks._QUERIES", 40)
-    monkeypatch.setattr("tasks.layout.quality.ranks._ROWS", 29)
-    monkeypatch.setattr("tasks.layout.quality.ranks._BLOCK_BYTES", 40 * 4 * 37)
+    monkeypatch.setattr("tasks.layout.quality.points._QUERIES", 40)
+    monkeypatch.setattr("tasks.layout.quality.points._ROWS", 29)
+    monkeypatch.setattr("tasks.layout.quality.points._BLOCK_BYTES", 40 * 4 * 37)
     second = measure_layout(layout, vectors, labels=np.arange(COUNT) % 5, threads=3)
     assert first[0] == pytest.approx(second[0], abs=1e-7)
     assert second == measure_layout(layout, vectors, labels=np.arange(COUNT) % 5, threads=1)

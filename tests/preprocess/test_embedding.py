@@ -57,31 +57,6 @@ def test_they_are_those_of_the_model(
     np.testing.assert_allclose(np.abs(found @ found.T), np.abs(wanted @ wanted.T), rtol=1e-3, atol=1e-3)
 
 
-def test_they_are_computed_once(dataset: Any, preprocess: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    transform = {"name": "embedding", "dim": 6}
-    first = preprocess(dataset, transforms=[transform])["feat"].copy()
-    calls = []
-    monkeypatch.setattr(Embedding, "prepare", lambda self, graph: calls.append(graph))
-    assert np.array_equal(preprocess(dataset, transforms=[transform, "log1p"])["feat"][:, 3:] != 0, first[:, 3:] != 0)
-    assert not calls
-    with pytest.raises(FileNotFoundError):  # nothing computed it
-        preprocess(dataset, transforms=[{**transform, "seed": 1}])
-    assert calls
-
-
-def test_rows_that_were_altered_in_the_cache_are_computed_again(dataset: Any, preprocess: Any, home: Home) -> None:
-    """They are there when it is asked whether vectors must be computed, and not trusted when they are read."""
-    transform = {"name": "embedding", "dim": 6}
-    first = preprocess(dataset, transforms=[transform])["feat"].copy()
-    kept = list(home.cache.rglob("*.pkl"))
-    assert any(path.name.startswith("compute_rows") for path in kept)
-    for path in kept:
-        path.write_bytes(b"altered")
-    again = preprocess(dataset, transforms=[transform])
-    assert not list(again.folder.glob("*scratch*"))
-    np.testing.assert_allclose(again["feat"], first, rtol=1e-4, atol=1e-4)
-
-
 def test_what_cannot_work_is_refused(dataset: Any, preprocess: Any, make_dataset: Any, node_splits: Any) -> None:
     with pytest.raises(RecipeError, match=r"dim=61, more than the 60 nodes"):
         preprocess(dataset, transforms=[{"name": "embedding", "dim": 61}])
@@ -109,3 +84,26 @@ def test_what_cannot_work_is_refused(dataset: Any, preprocess: Any, make_dataset
 def test_options_are_checked_when_they_are_read(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         TRANSFORMS.config({"name": "embedding", **options})
+
+
+def test_rows_are_computed_once_and_again_where_the_cache_was_altered(
+    dataset: Any, preprocess: Any, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are there when it is asked whether vectors must be computed, and not trusted when they are read."""
+    transform, prepare = {"name": "embedding", "dim": 6}, Embedding.prepare
+    first = preprocess(dataset, transforms=[transform])["feat"].copy()
+    calls = []
+    monkeypatch.setattr(Embedding, "prepare", lambda self, graph: calls.append(graph))
+    assert np.array_equal(preprocess(dataset, transforms=[transform, "log1p"])["feat"][:, 3:] != 0, first[:, 3:] != 0)
+    assert not calls
+    with pytest.raises(FileNotFoundError):  # nothing computed it
+        preprocess(dataset, transforms=[{**transform, "seed": 1}])
+    assert calls
+    monkeypatch.setattr(Embedding, "prepare", prepare)
+    kept = list(home.cache.rglob("*.pkl"))
+    assert any(path.name.startswith("compute_rows") for path in kept)
+    for path in kept:
+        path.write_bytes(b"altered")
+    again = preprocess(dataset, transforms=[transform])
+    assert not list(again.folder.glob("*scratch*"))
+    np.testing.assert_allclose(again["feat"], first, rtol=1e-4, atol=1e-4)

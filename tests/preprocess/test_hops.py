@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from configs.errors import RecipeError
-from configs.registry import TRANSFORMS
 from tasks.preprocess.transforms.hops import count_labels, mean_rows, mean_shares
 from tasks.storage.graph_store import GraphStore
 
@@ -61,11 +60,7 @@ def test_features_are_averaged_along_paths(make: Any, preprocess: Any, dtype: st
     assert graph.manifest.feature_dim == feat.shape[1] == 12
     assert graph["feat"].dtype == np.dtype(dtype)
     x, tolerance = feat[:, :3], 2e-3 if dtype == "float16" else 1e-4
-    expected = [
-        matrix["out"] @ x,
-        matrix["in"] @ matrix["out"] @ x,
-        matrix["out"] @ matrix["in"] @ matrix["in"] @ x,
-    ]
+    expected = [matrix["out"] @ x, matrix["in"] @ matrix["out"] @ x, matrix["out"] @ matrix["in"] @ matrix["in"] @ x]
     for number, rows in enumerate(expected, start=1):
         np.testing.assert_allclose(
             feat[:, 3 * number : 3 * number + 3], scaled(rows), rtol=tolerance, atol=tolerance * 3
@@ -127,39 +122,15 @@ def test_no_node_sees_its_own_label() -> None:
         ({}, {"features": ["out"]}, "cannot tell out from in"),
         ({"symmetrize": False}, {"features": []}, "names no paths"),
         ({"symmetrize": False, "behind": ["standardize"]}, {}, "standardize stands behind it"),
+        ({}, {"features": ["in-ot"]}, "did you mean 'out'"),
+        ({}, {"labels": ["in-in-in"]}, "labels take at most 2"),
+        ({}, {"features": ["in", "in"]}, "listed twice"),
     ],
 )
-def test_refusals(make: Any, preprocess: Any, options: Any, hops: Any, said: str) -> None:
-    options = dict(options)
-    transforms = [{"name": "hops", **hops}, *options.pop("behind", [])]
-    with pytest.raises(RecipeError, match=said):
-        preprocess(make(), transforms=transforms, **options)
-
-
-def test_labels_need_one_class_a_node(make: Any, preprocess: Any) -> None:
-    label = np.random.default_rng(0).random((N, 2)).astype(np.float32)
-    data = make(label=label, task_type="regression", num_classes=0, num_tasks=2)
-    with pytest.raises(RecipeError, match="needs one class a node"):
-        preprocess(data, transforms=[{"name": "hops", "features": [], "labels": ["in"]}])
-
-
-def test_features_are_needed(make_dataset: Any, node_splits: Any, preprocess: Any) -> None:
-    bare = make_dataset({"node": (N, {})}, {NODE: {"src": [0, 1], "dst": [1, 2]}}, node_splits(N))
-    with pytest.raises(RecipeError, match="needs numeric features"):
-        preprocess(bare, transforms=["hops"])
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"features": ["in-ot"]}, "did you mean 'out'"),
-        ({"labels": ["in-in-in"]}, "labels take at most 2"),
-        ({"features": ["in", "in"]}, "listed twice"),
-    ],
-)
-def test_paths_are_checked(options: Any, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        TRANSFORMS.config({"name": "hops", **options})
+def test_refusals(make: Any, preprocess: Any, options: dict[str, Any], hops: Any, said: str) -> None:
+    transforms = [{"name": "hops", **hops}, *options.get("behind", [])]
+    with pytest.raises((RecipeError, ValueError), match=said):
+        preprocess(make(), transforms=transforms, symmetrize=options.get("symmetrize", True))
 
 
 def test_hubs_lose_nothing() -> None:
@@ -173,3 +144,13 @@ def test_hubs_lose_nothing() -> None:
     far_indptr, far = np.array([0, 0, 0, 10], np.int64), np.full(10, 1, np.int32)
     mean_shares(indptr, indices, far_indptr, far, x * 10, np.full(3, -1), out)
     np.testing.assert_allclose(out, [[0.1, 0.1], [0.1, 0.1], [0, 0]], rtol=1e-6)
+
+
+def test_what_hops_read_is_needed(make: Any, make_dataset: Any, node_splits: Any, preprocess: Any) -> None:
+    label = np.random.default_rng(0).random((N, 2)).astype(np.float32)
+    numbers = make(label=label, task_type="regression", num_classes=0, num_tasks=2)
+    with pytest.raises(RecipeError, match="needs one class a node"):
+        preprocess(numbers, transforms=[{"name": "hops", "features": [], "labels": ["in"]}])
+    edges = {NODE: {"src": [0, 1], "dst": [1, 2]}}
+    with pytest.raises(RecipeError, match="needs numeric features"):
+        preprocess(make_dataset({"node": (N, {})}, edges, node_splits(N), name="bare"), transforms=["hops"])

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 
 from tasks.arrays import row_ranges
-from tasks.preprocess.edges.coo import over_rows
-from tasks.preprocess.edges.shard_kernels import Packing, expand_edges, sort_and_compress, sort_rows
+from tasks.preprocess.edges.edge_kernels import over_rows, sort_and_compress, sort_rows
 
 NOTHING = np.empty(0, np.int32)
 
@@ -35,28 +33,6 @@ def test_edges_are_sorted_stably(number: int, bits: int) -> None:
 
 def _pack(rows: np.ndarray, counts: np.ndarray, cols: np.ndarray, bits: int) -> np.ndarray:
     return np.repeat(rows.astype(np.uint64), counts) << np.uint64(bits) | cols.astype(np.uint64)
-
-
-def test_shard_to_runs() -> None:
-    rng = np.random.default_rng(0)
-    num_nodes, bits = 3000, 12
-    src, dst = rng.integers(0, num_nodes, (2, 40_000)).astype(np.int32)
-    keys, count, loops, packing = np.empty(80_000, np.uint64), 0, 0, Packing(0, 0, bits, True, True)
-    for part in (slice(0, 0), slice(0, 25_000), slice(25_000, None)):
-        count, met = expand_edges(src[part], dst[part], packing, keys, count, NOTHING, 0)
-        loops += met
-    assert loops == (src == dst).sum()
-    assert count == 2 * (40_000 - loops)
-    rows, counts, cols, _ = sort_and_compress(keys[:count], NOTHING, bits, True)
-    matrix = sp.coo_matrix((np.ones(40_000), (src, dst)), shape=(num_nodes, num_nodes)).tocsr()
-    matrix = (matrix + matrix.T).tolil()
-    matrix.setdiag(0)
-    matrix = matrix.tocsr()
-    matrix.eliminate_zeros()
-    matrix.sort_indices()
-    np.testing.assert_array_equal(rows, np.flatnonzero(np.diff(matrix.indptr)))
-    np.testing.assert_array_equal(counts, np.diff(matrix.indptr)[rows])
-    np.testing.assert_array_equal(cols, matrix.indices)
 
 
 @pytest.mark.parametrize("threads", [1, 3])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,16 +11,7 @@ from hypothesis import strategies as st
 
 from configs.errors import DataError
 from tasks.storage.home import Home
-from tests.preprocess.snapshot_tables import (
-    SHARES,
-    SPLITS,
-    Run,
-    edges_of,
-    link_tables,
-    pairs_of,
-    small_shards,
-    write,
-)
+from tests.preprocess.snapshot_tables import SHARES, SPLITS, Run, edges_of, link_tables, pairs_of, write
 
 
 def test_links_by_hand(run: Run) -> None:
@@ -144,28 +133,6 @@ def test_own_split_of_links(run: Run) -> None:
     people = {v for pair in known for v in pair}
     wanted = [pair for pair in pairs_of(everything, "test_negative") if set(pair) <= people]
     assert pairs_of(found, "test_negative") == wanted
-
-
-def test_email(run: Run, shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A real stream of events: 332,334 of them among 986 people, times in seconds from 0."""
-    small_shards(monkeypatch, 10_000)
-    source = shared_data / "temporal" / "email-Eu-core-temporal.txt.gz"
-    with gzip.open(source, "rt") as file:
-        events = np.array([[int(cell) for cell in line.split()] for line in file])
-    dataset = {
-        "name": "tables",
-        "task": "link",
-        "edges": {"files": str(source), "format": "edgelist", "source": "0", "target": "1", "time": "2"},
-    }
-    found = run(dataset, "snapshot.as_of=20000000")
-    there = events[events[:, 2] <= 20_000_000]
-    assert sorted(found.names) == sorted(set(there[:, :2].ravel().tolist()))
-    left_out = found.manifest.report["held_out"]["left_out"]
-    assert sum(found.manifest.splits.values()) + sum(left_out.values()) == len(there)
-    cut = np.sort(there[:, 2])[int(0.8 * len(there))]
-    assert abs(found.manifest.report["snapshot"]["times"]["train"][1] - cut) < 3600
-    assert found.graph["edge_time"].max() <= cut
-    assert found.graph["valid_negative"].shape == (100_000, 2)
 
 
 @pytest.mark.parametrize("directed", [True, False])

@@ -20,7 +20,7 @@ from configs.errors import DataError, RecipeError
 from configs.load import load_recipe
 from tasks.preprocess import stage
 from tasks.storage.home import Home
-from tests.ingest.ogb_folders import mag_folder, node_folder
+from tests.ingest.ogb_folders import node_folder
 from tests.preprocess.snapshot_tables import (
     SHARES,
     SPLITS,
@@ -243,11 +243,7 @@ def test_own_split_as_far_as_it_exists(run: Run, tmp_path: Path) -> None:
     section = {"name": "ogb", "dataset": "ogbn_mine", "root": str(tmp_path), "task": "node", "num_classes": 3}
     found = run(section, "snapshot.as_of=2010", "snapshot.split=keep", symmetrize=False)
     assert found.names == [f"n{i}" for i in range(11)]
-    assert [split_of(found, s) for s in SPLITS] == [
-        [f"n{i}" for i in range(6)],
-        ["n6", "n7", "n8"],
-        ["n9", "n10"],
-    ]
+    assert [split_of(found, s) for s in SPLITS] == [[f"n{i}" for i in range(6)], ["n6", "n7", "n8"], ["n9", "n10"]]
     assert edges_of(found) == {(f"n{s}", f"n{d}") for s, d in made["edge"] if s != d and max(s, d) <= 10}
     whole = run(section, "snapshot.as_of=2030", "snapshot.split=keep", symmetrize=False)
     plain = run(section, symmetrize=False)
@@ -260,18 +256,6 @@ def test_own_split_as_far_as_it_exists(run: Run, tmp_path: Path) -> None:
     yearly = run(section, "snapshot.as_of=2006-05", *SHARES)
     assert len(yearly.names) == 7
     assert any("takes all of 2006" in message for message in yearly.messages)
-
-
-def test_mag(run: Run, tmp_path: Path) -> None:
-    """Papers have years; authors and fields, whose relations have none, are always there."""
-    made = mag_folder(tmp_path / "ogbn_mymag")
-    section = {"name": "ogb", "dataset": "ogbn_mymag", "root": str(tmp_path), "task": "node", "num_classes": 4}
-    found = run(section, "snapshot.as_of=2014", *SHARES, symmetrize=False)
-    assert np.bincount(found.graph["node_type"]).tolist() == [5, 3, 5]
-    papers = {f"paper:{i * 11}" for i in range(5)}
-    assert {name for name in found.names if name.startswith("paper")} == papers
-    cited = {(f"paper:{s * 11}", f"paper:{d * 11}") for s, d in made["cites"] if s != d and max(s, d) <= 4}
-    assert {(s, d) for s, d in edges_of(found) if s in papers and d in papers} == cited
 
 
 def test_without_a_moment_nothing_changes(run: Run) -> None:

@@ -1,16 +1,19 @@
-"""Labels, splits, held-out edges; what is refused."""
+"""Labels, splits, held-out edges and triples; what is refused."""
 
 from __future__ import annotations
 
-import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from configs.errors import DataError
+from tasks.components.filtering import write_edges
+from tasks.partition.kernels.reorder import order_by_part, reorder
 from tasks.preprocess.build import degree_report
-from tasks.stage import Listener, map_in_process
+from tasks.storage.graph_store import ArrayWriter, GraphStore
+from tests.knowledge_graphs import triple_graph
 
 NODE = ("node", "to", "node")
 EDGES = {NODE: {"src": np.array([0, 1, 2]), "dst": np.array([1, 2, 3])}}
@@ -123,32 +126,47 @@ def test_degree_report() -> None:
     assert degree_report(np.zeros(1, np.int64)) == {"log2_bins": [], "mean": 0.0, "max": 0, "isolated": 0}
 
 
-def test_shard_jobs_travel_and_no_array_comes_back(
-    make_dataset: Any, node_splits: Any, preprocess: Any, ears: Listener
-) -> None:
-    """What a process pool needs: jobs pickle, answers are small, results are read back from signed pickles."""
-    answers: list[Any] = []
-
-    def other_process(function: Any, items: Any) -> Any:
-        for item in map_in_process(
-            lambda item: pickle.loads(pickle.dumps(function))(pickle.loads(pickle.dumps(item))), items
-        ):
-            answers.append(item)
-            yield item
-
-    x = np.random.default_rng(0).random((20, 4))
-    dataset = make_dataset({"node": (20, {"x": x})}, EDGES, node_splits(20))
-    transforms = ["standardize", "degree", {"name": "min_max", "columns": "degree"}]
-    there = preprocess(dataset, ears=ears, map_shards=other_process, transforms=transforms)
-    here = preprocess(dataset, transforms=transforms)
-    np.testing.assert_array_equal(there["feat"], here["feat"])
-    assert set(answers) == {True}
-    assert here.manifest.digest == there.manifest.digest
-
-
 def test_the_cut_into_shards_does_not_matter(make_dataset: Any, node_splits: Any, preprocess: Any) -> None:
     rng = np.random.default_rng(5)
     src, dst = rng.integers(0, 50, (2, 400))
     small = make_dataset({"node": (50, {})}, {NODE: {"src": src, "dst": dst}}, node_splits(50), shard_rows=3)
     wide = make_dataset({"node": (50, {})}, {NODE: {"src": src, "dst": dst}}, node_splits(50), 10**6, name="w")
     assert preprocess(small).manifest.digest == preprocess(wide).manifest.digest
+
+
+def triples_of(edges: np.ndarray, relations: np.ndarray) -> set[tuple[int, int, int]]:
+    return {(int(head), int(relation), int(tail)) for (head, tail), relation in zip(edges, relations, strict=True)}
+
+
+def two_rings() -> dict[str, np.ndarray]:
+    """Two components: entities 0 to 9, and 10 to 19."""
+    rows = [[v, v % 3, (v + 1) % 10] for v in range(10)] + [[10 + v, v % 3, 10 + (v + 1) % 10] for v in range(10)]
+    triples = np.array(rows)
+    return {"train": triples, "valid": triples[[1, 12]], "test": triples[[3, 4, 15]]}
+
+
+def test_dropped_components_take_their_triples_along(tmp_path: Path) -> None:
+    splits = two_rings()
+    graph = triple_graph(tmp_path / "graph", splits, 20)
+    folder = tmp_path / "filtered"
+    folder.mkdir()
+    writer = ArrayWriter(folder)
+    new_id = np.arange(20, dtype=np.int32) - 10
+    new_id[:10] = -1
+    assert write_edges(GraphStore(graph.folder, graph.manifest), new_id, writer, "test") == (1, 2)
+    assert triples_of(writer.read("test_edges"), writer.read("test_relation")) == {(5, 5 % 3, 6)}
+
+
+def test_partition_renumbers_ends_and_leaves_relations(tmp_path: Path) -> None:
+    splits = two_rings()
+    graph = triple_graph(tmp_path / "graph", splits, 20)
+    folder = tmp_path / "reordered"
+    folder.mkdir()
+    writer = ArrayWriter(folder)
+    part = (np.arange(20) % 2).astype(np.int32)
+    order = order_by_part(part, 2, np.dtype(np.int32))
+    reorder(GraphStore(graph.folder, graph.manifest), writer, order)
+    for split, rows in splits.items():
+        new = order.old_to_new
+        expected = {(int(new[head]), int(relation), int(new[tail])) for head, relation, tail in rows}
+        assert triples_of(writer.read(f"{split}_edges"), writer.read(f"{split}_relation")) == expected

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 from configs.errors import DataError, RecipeError
 from configs.registry import TRANSFORMS
+from tasks.preprocess.transforms.scaling import Log1p
 
 NODE = ("node", "to", "node")
 N = 60
@@ -124,6 +127,29 @@ def test_float16(dataset: Any, preprocess: Any, table: Any, make_dataset: Any, n
         preprocess(large, feature_dtype="float16")
 
 
+@pytest.mark.parametrize(
+    ("transforms", "said"),
+    [
+        ([], r"00001\.parquet \(row 2\): feature 'a' is nan in the data set itself; put"),
+        (["normalize_rows"], r"row 2\): feature 'a' is nan in the data set itself before the transforms \(normalize_"),
+        (
+            ["standardize"],
+            r"feature 'a' is nan or infinite in rows that standardize learns from, in the data set itself",
+        ),
+        (["log1p"], r"feature 'b' is finite in the data set and no longer so after log1p"),
+    ],
+)
+def test_numbers_that_are_none_are_told_by_where_they_come_from(
+    make_dataset: Any, node_splits: Any, preprocess: Any, monkeypatch: Any, transforms: list[str], said: str
+) -> None:
+    monkeypatch.setattr(Log1p, "apply", lambda self, x, state: np.full_like(x, np.inf))  # as a user's own might
+    name, values = ("b" if transforms == ["log1p"] else "a"), np.arange(18.0)
+    values[9] = 9 if name == "b" else np.nan
+    dataset = make_dataset({"node": (18, {name: values})}, {NODE: {"src": [0], "dst": [1]}}, node_splits(18))
+    with pytest.raises(DataError, match=said):
+        preprocess(dataset, transforms=transforms)
+
+
 def test_structure_features(dataset: Any, preprocess: Any, edges: Any) -> None:
     graph = preprocess(dataset, transforms=[{"name": "degree", "log": False}], symmetrize=False)
     np.testing.assert_array_equal(graph["feat"][:, 5], np.diff(graph["csc_indptr"]))
@@ -185,67 +211,28 @@ def test_mistakes_in_transforms(dataset: Any, preprocess: Any, transforms: Any, 
         preprocess(dataset, transforms=transforms)
 
 
-def computed(ears: Any) -> dict[str, tuple[int, int]]:
-    """What the stage said: {kind of work: (computed, of)} summed over messages."""
-    found: dict[str, tuple[int, int]] = {}
-    for text in ears.messages:
-        what, _, numbers = text.partition(": ")
-        if "shards computed" in numbers:
-            words = numbers.split()
-            before = found.get(what, (0, 0))
-            found[what] = (before[0] + int(words[0]), before[1] + int(words[2]))
-    ears.messages.clear()
-    return found
-
-
 def test_a_changed_transform_recomputes_only_what_it_touches(dataset: Any, preprocess: Any, ears: Any) -> None:
-    shards = len(dataset.manifest.tables["nodes/node"].shards)
-    edge_shards = len(dataset.manifest.tables["edges/node__to__node"].shards)
-    trained = sum(1 for first in range(0, N, 7) if any(first <= t < first + 7 for t in TRAIN))
-    assert shards == 9
-
-    def run(*transforms: Any, **options: Any) -> dict[str, tuple[int, int]]:
+    edges = len(dataset.manifest.tables["edges/node__to__node"].shards)
+    shards, fitted = 9, sum(1 for first in range(0, N, 7) if any(first <= t < first + 7 for t in TRAIN))
+    scale_b, scale_a = {"name": "standardize", "columns": "b"}, {"name": "min_max", "columns": "a"}
+    codes, unclipped = {"name": "codes", "columns": "a"}, {**scale_a, "clip": False}
+    ways: list[tuple[list[Any], dict[str, Any], dict[str, int]]] = [
+        ([scale_b, scale_a], {}, {"edges": edges, "standardize": fitted, "min_max": fitted, "features": 2 * shards}),
+        ([scale_b, scale_a], {}, {}),
+        ([scale_b, unclipped], {}, {"min_max": fitted, "features": shards}),
+        ([scale_b, scale_a, codes], {}, {"codes": fitted, "features": shards}),
+        ([scale_b, scale_a], {"self_loops": "add"}, {}),  # other edges (keep no loops either), the same features
+        ([scale_b, scale_a], {"self_loops": "keep"}, {"edges": edges}),
+    ]
+    for transforms, options, fresh in ways:
+        ears.messages.clear()
         preprocess(dataset, ears=ears, transforms=transforms, **options)
-        return computed(ears)
-
-    scale_b = {"name": "standardize", "columns": "b"}
-    scale_a = {"name": "min_max", "columns": "a"}
-    unclipped = {**scale_a, "clip": False}
-    first = run(scale_b, scale_a)
-    assert first == {
-        "edges": (edge_shards, edge_shards),
-        "fit standardize": (trained, trained),
-        "fit min_max": (trained, trained),
-        "features": (2 * shards, 2 * shards),
-    }
-    again = run(scale_b, scale_a)
-    assert {done for done, _ in again.values()} == {0}
-    changed = run(scale_b, unclipped)  # only what the changed transform touches
-    assert changed["edges"] == (0, edge_shards)
-    assert changed["fit standardize"] == (0, trained)
-    assert changed["fit min_max"] == (trained, trained)
-    assert changed["features"] == (shards, 2 * shards)
-    appended = run(scale_b, scale_a, {"name": "codes", "columns": "a"})
-    assert appended["fit min_max"] == (0, trained)
-    assert appended["fit codes"] == (trained, trained)
-    assert appended["features"] == (shards, 2 * shards)
-    loops = run(scale_b, scale_a, self_loops="add")  # other edges (keep no loops either), the same features
-    assert loops["features"] == (0, 2 * shards)
-    kept = run(scale_b, scale_a, self_loops="keep")
-    assert kept["edges"] == (edge_shards, edge_shards)
-    assert kept["features"] == (0, 2 * shards)
-
-
-def test_other_training_rows_are_other_statistics(
-    make_dataset: Any, node_splits: Any, preprocess: Any, table: Any, edges: Any
-) -> None:
-    splits = node_splits(N)
-    swapped = dict(zip(splits, [splits["split/test"], splits["split/valid"], splits["split/train"]], strict=True))
-    first = preprocess(make_dataset({"node": (N, table)}, {NODE: edges}, splits), transforms=["standardize"])
-    second = preprocess(
-        make_dataset({"node": (N, table)}, {NODE: edges}, swapped, name="s"), transforms=["standardize"]
-    )
-    assert abs(first["feat"][TRAIN, 0].mean()) < 1e-5 < abs(second["feat"][TRAIN, 0].mean())
+        computed: Counter[str] = Counter()
+        for text in ears.messages:  # such as "fit min_max: 7 of 7 shards computed, 0 reused"
+            what, _, numbers = text.removeprefix("fit ").partition(": ")
+            if "shards computed" in numbers:
+                computed[what] += int(numbers.split()[0])
+        assert +computed == fresh
 
 
 @pytest.mark.parametrize("norm", ["l1", "l2"])
@@ -261,8 +248,8 @@ def test_rows_get_length_one(make_dataset: Any, node_splits: Any, preprocess: An
 
 
 def test_workers_change_no_byte(make_dataset: Any, node_splits: Any, preprocess: Any) -> None:
-    """How many there are stays out of the key."""
-    rng = np.random.default_rng(0)
+    """How many there are stays out of the key; to other processes jobs travel as pickles, and no array comes back."""
+    rng, answers = np.random.default_rng(0), []
     src, dst = rng.integers(0, N, (2, 900))
     ends = {"src": src, "dst": dst, "weight": rng.random(900).astype(np.float32)}
     nodes = {"node": (N, {"x": rng.standard_normal((N, 3)).astype(np.float32) * 100, "label": rng.integers(0, 2, N)})}
@@ -270,16 +257,16 @@ def test_workers_change_no_byte(make_dataset: Any, node_splits: Any, preprocess:
 
     def backwards(function: Any, items: Any) -> Any:
         with ThreadPoolExecutor(3) as pool:
-            return list(pool.map(function, list(items)[::-1]))[::-1]
+            function, jobs = pickle.loads(pickle.dumps((function, list(items)[::-1])))
+            done = list(pool.map(function, jobs))[::-1]
+        answers.extend(done)
+        return done
 
-    ways: tuple[dict[str, Any], ...] = (
-        {"workers": 1},
-        {"workers": 5},
-        {"workers": 3, "map_shards": backwards},
-    )
     transforms = ["standardize", "min_max", "degree", "hops"]
+    ways: list[dict[str, Any]] = [{"workers": 3, "map_shards": backwards}, {"workers": 1}, {"workers": 5}]
     one, *others = [preprocess(data, transforms=transforms, **options).manifest.files for options in ways]
     assert others == [one, one]
+    assert set(answers) == {True}
 
 
 def test_every_transform_has_options_and_a_first_line() -> None:

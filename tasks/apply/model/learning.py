@@ -14,8 +14,7 @@ from tasks.preprocess.features import FeatureBuilder
 from tasks.preprocess.id_space import IdSpace
 from tasks.preprocess.splits.rows import training_rows
 from tasks.preprocess.splits.snapshot import take_snapshot
-from tasks.preprocess.transforms.base import ColumnTransform
-from tasks.preprocess.transforms.graph_view import GraphView
+from tasks.preprocess.transforms.base import ColumnTransform, GraphView
 from tasks.preprocess.transforms.hops import split_hops
 from tasks.stage import Parent, StageContext
 from tasks.storage.dataset_store import DatasetStore

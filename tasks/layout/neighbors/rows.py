@@ -53,19 +53,18 @@ class SearchedRows:
             total += part.sum(0, dtype=torch.float64)
             largest = max(largest, float(part.abs().max()) if part.numel() else 0.0)
             if not total.isfinite().all():
-                raise self._not_finite(rows)
+                row, column = (int(one[0]) for one in np.nonzero(~part.isfinite().numpy()))
+                row = rows.start + row if self.chosen is None else int(self.chosen[rows.start + row])
+                where = f"row {row}" if self.metric == "cosine" else f"row {row}, column {column}"
+                raise DataError(
+                    f"vectors: {where} is not a finite float32 number; leave the row out or put a number there"
+                )
         if largest > _FAR or 0 < largest < 1 / _FAR:
             raise DataError(
                 f"vectors: the largest number is {largest:g}, and float32 cannot square it; "
                 f"{'divide' if largest > 1 else 'multiply'} all by one number"
             )
         return (total / max(len(self), 1)).float()
-
-    def _not_finite(self, rows: slice) -> DataError:
-        row, column = (int(one[0]) for one in np.nonzero(~self.read(rows).isfinite().numpy()))
-        row = rows.start + row if self.chosen is None else int(self.chosen[rows.start + row])
-        where = f"row {row}" if self.metric == "cosine" else f"row {row}, column {column}"
-        return DataError(f"vectors: {where} is not a finite float32 number; leave the row out or put a number there")
 
 
 def unit_rows(x: Tensor) -> Tensor:

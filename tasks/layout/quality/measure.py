@@ -10,9 +10,8 @@ from tasks.arrays import Array
 from tasks.layout.neighbors.rows import Metric
 from tasks.layout.quality import edges as of_edges
 from tasks.layout.quality import points as of_points
-from tasks.layout.quality.crossings import SortedEdges, count_crossings
-from tasks.layout.quality.points import Estimate, Map
-from tasks.layout.quality.ranks import Space
+from tasks.layout.quality.edges import SortedEdges, count_crossings
+from tasks.layout.quality.points import Estimate, Map, Space
 
 NEIGHBORS = 15
 """Of trustworthiness, continuity and neighbors_kept."""
@@ -60,7 +59,13 @@ def measure_layout(
     Raises ValueError: coordinates or vectors that are not finite.
     """
     coordinates = np.asarray(coordinates)
-    _refuse_infinite(coordinates)
+    finite = np.asarray(np.isfinite(coordinates).all(axis=1))
+    if not finite.all():
+        row = int(np.argmin(finite))
+        raise ValueError(
+            f"{len(finite) - int(finite.sum()):,} of {len(finite):,} points have coordinates that are not finite, row "
+            f"{row} first: {coordinates[row].tolist()}. The layout has run away: lower its learning rate"
+        )
     estimates: dict[str, Estimate] = {}
     threads = threads or num_threads()
     if len(coordinates) > 1:
@@ -116,7 +121,7 @@ def _of_edges(layout: Map, indptr: Array, indices: Array, seed: int, threads: in
     coordinates = layout.coordinates
     estimates: dict[str, Estimate] = {}
     entries = _draw(len(indices), _MOST_LENGTHS, seed)
-    sources, targets = of_edges.edge_ends(indptr, entries), indices[entries]
+    sources, targets = np.searchsorted(indptr, entries, side="right") - 1, indices[entries]
     apart = sources != targets
     if not apart.any():
         return {}
@@ -156,13 +161,3 @@ def _draw(count: int, most: int, seed: int) -> NDArray[np.int64]:
     if count <= most:
         return np.arange(count)
     return np.sort(np.random.default_rng(seed).choice(count, most, replace=False, shuffle=False))
-
-
-def _refuse_infinite(coordinates: Array) -> None:
-    finite = np.asarray(np.isfinite(coordinates).all(axis=1))
-    if not finite.all():
-        row = int(np.argmin(finite))
-        raise ValueError(
-            f"{len(finite) - int(finite.sum()):,} of {len(finite):,} points have coordinates that are not finite, row "
-            f"{row} first: {coordinates[row].tolist()}. The layout has run away: lower its learning rate"
-        )

@@ -23,9 +23,9 @@ import numpy as np
 from configs.errors import DataError
 from configs.schema import PreprocessConfig
 from tasks.arrays import Array, blocks, row_blocks
-from tasks.preprocess.edges import coo
+from tasks.preprocess.edges import edge_kernels as kernels
 from tasks.preprocess.edges.edge_data import EdgeData
-from tasks.preprocess.edges.shard_kernels import Packing, Runs, expand_edges, sort_and_compress, sort_rows
+from tasks.preprocess.edges.edge_kernels import Packing, Runs, expand_edges, sort_and_compress, sort_rows
 from tasks.preprocess.id_space import IdSpace
 from tasks.preprocess.shards import ShardJob, result, run_jobs
 from tasks.preprocess.transforms.base import State
@@ -128,7 +128,7 @@ class _Merge:
         ids = self.ids
         indptr, report = self._count()
         indices, eids = self._place(indptr)
-        coo.over_rows(sort_rows, self.threads, indptr, indices, eids)
+        kernels.over_rows(sort_rows, self.threads, indptr, indices, eids)
         out_indptr, out_eids = self._emit(indptr, indices, eids)
         num_edges = int(out_indptr[-1])
         report["num_merged"] += int(indptr[-1]) - num_edges + ids.add_loops * ids.num_nodes
@@ -167,7 +167,7 @@ class _Merge:
         eids = self.scratch.create("eids", (size if ids.carries_data else 0,), eid_type)
         cursor = indptr[:-1].copy()
         for job, base in zip(self.jobs, self.bases, strict=True):
-            coo.place_runs(self._runs_of(result(job), job), base, cursor, np.asarray(indices), np.asarray(eids))
+            kernels.place_runs(self._runs_of(result(job), job), base, cursor, np.asarray(indices), np.asarray(eids))
         assert np.array_equal(cursor, indptr[1:])
         return np.asarray(indices), np.asarray(eids)
 
@@ -175,8 +175,8 @@ class _Merge:
         """Write the merged rows; returns the final indptr and each edge's table row (-1: an added self-loop)."""
         config, ids = self.config, self.ids
         out_indptr = np.zeros(ids.num_nodes + 1, np.int64)
-        edges = coo.Unmerged(indices, eids, ids.table_starts, config.deduplicate, ids.add_loops)
-        coo.over_rows(coo.count_merged, self.threads, indptr, edges, out_indptr[1:])
+        edges = kernels.Unmerged(indices, eids, ids.table_starts, config.deduplicate, ids.add_loops)
+        kernels.over_rows(kernels.count_merged, self.threads, indptr, edges, out_indptr[1:])
         np.cumsum(out_indptr, out=out_indptr)
         size = int(out_indptr[-1])
         out_indices = self.writer.create("csc_indices", (size,), ids.id_type)
@@ -185,8 +185,10 @@ class _Merge:
         if "weight" in ids.edge_columns:
             raw_weight = self.data.raw("weight", np.float32, 1.0)[:, 0]
             out_weight = self.writer.create("edge_weight", (size,), np.float32)
-        out = coo.Merged(out_indptr, *(np.asarray(array) for array in (out_indices, out_eids, out_weight)))
-        coo.over_rows(coo.emit_merged, self.threads, indptr, edges, raw_weight, _MERGE_MODES[config.merge_weights], out)
+        out = kernels.Merged(out_indptr, *(np.asarray(array) for array in (out_indices, out_eids, out_weight)))
+        kernels.over_rows(
+            kernels.emit_merged, self.threads, indptr, edges, raw_weight, _MERGE_MODES[config.merge_weights], out
+        )
         chunks = blocks(len(out.weight), _CHUNK_EDGES) if config.merge_weights == "sum" else ()
         num_infinite = sum(np.count_nonzero(~np.isfinite(out.weight[rows])) for rows in chunks)
         if num_infinite:
@@ -206,7 +208,7 @@ class _Merge:
             return
         indices = np.asarray(self.writer.read("csc_indices"))
         csr_indptr = np.zeros(ids.num_nodes + 1, np.int64)
-        coo.count_columns(indices, csr_indptr[1:])
+        kernels.count_columns(indices, csr_indptr[1:])
         np.cumsum(csr_indptr, out=csr_indptr)
         empty = np.empty(0, np.int64)
         out_indices = self.writer.create("csr_indices", (size,), ids.id_type) if want_rows else empty

@@ -19,7 +19,7 @@ from numba import njit
 from configs.errors import DataError
 from tasks.arrays import Array, blocks
 from tasks.pair_set import PairSet
-from tasks.preprocess.edges.shard_kernels import Runs
+from tasks.preprocess.edges.edge_kernels import Runs
 from tasks.stage import StageContext
 from tasks.storage.graph_store import ArrayWriter
 from tasks.storage.manifests import SPLITS

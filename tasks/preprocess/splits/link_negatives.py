@@ -9,7 +9,7 @@ import numpy as np
 from tasks.arrays import Array, blocks
 from tasks.edge_ends import Pairs, find_ends, write_ends
 from tasks.negatives import among_edges, draw_pool, graph_pairs, split_pairs
-from tasks.preprocess.transforms.graph_view import GraphView
+from tasks.preprocess.transforms.base import GraphView
 from tasks.stage import StageContext
 from tasks.storage.graph_store import ArrayWriter
 from tasks.storage.manifests import SPLITS, DatasetManifest

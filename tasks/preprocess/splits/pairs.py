@@ -1,9 +1,10 @@
-"""Splits of pairs of nodes that links join: read, or a snapshot's."""
+"""Splits of pairs of nodes that links join, and of triples: heads and tails as edges, their relations beside them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -39,26 +40,51 @@ def write(
             "held-out edges name nodes within a type, and this data set has several node types and relations "
             f"({', '.join(kind.name for kind in kinds)}); keep one relation, or use one node type"
         )
-    if snapshot is not None:
-        return _write_existing(snapshot, writer, ends)
-    sizes = {}
+    sizes, times = {}, {}
     for split in SPLITS:
-        pairs = _read_pairs(store, ids, f"split/{split}", ends)
-        writer.write(f"{split}_edges", pairs)
-        sizes[split] = len(pairs)
-        table = f"split/{split}_negative"
-        if split != "train" and table in store:
-            negatives = _read_pairs(store, ids, table, ends)
-            check_candidates(negatives, len(pairs), split, "edge")
-            writer.write(f"{split}_negative", negatives)
+        table = f"split/{split}"
+        columns, source = store.table(table).columns, ids if snapshot is None else snapshot.source
+        pairs, negative = _read_pairs(store, source, table, ends), None
+        there: Any = np.s_[:]
+        if split != "train" and f"{table}_negative" in store:
+            negative = _read_pairs(store, source, f"{table}_negative", ends)
+            check_candidates(negative, len(pairs), split, "edge")
+        if snapshot is not None:
+            src, dst = np.ascontiguousarray(pairs.T, np.int64)
+            edge_times = store.column(table, "time") if "time" in columns else np.empty(0, np.int64)
+            births = edge_births(src, dst, edge_times, snapshot.births)
+            there = births <= snapshot.until
+            if negative is not None:
+                negative = _existing_negatives(snapshot, negative, there, split)
+            pairs, times[split] = snapshot.new_id[pairs[there]], span(births[there])
+        writer.write(f"{split}_edges", pairs.astype(ids.id_type))
+        if negative is not None:
+            writer.write(f"{split}_negative", negative.astype(ids.id_type))
+        if split == "train" and "weight" in columns:
+            writer.write("train_edge_weight", store.column(table, "weight")[there].astype(np.float32))
         for name in (split, f"{split}_negative") if store.manifest.num_relations else ():
             if f"split/{name}" in store:
                 relation = store.column(f"split/{name}", "relation").astype(np.int32)
                 check_range(relation, store.manifest.num_relations, f"split/{name}", "relation")
                 writer.write(f"{name}_relation", relation)
-    if "weight" in store.table("split/train").columns:
-        writer.write("train_edge_weight", store.column("split/train", "weight").astype(np.float32))
-    return WrittenSplits(sizes)
+        sizes[split] = len(pairs)
+    return WrittenSplits(sizes, times)
+
+
+def _existing_negatives(snapshot: Snapshot, negative: Array, there: Array, split: str) -> Array:
+    """Return the negatives that exist; `there`, bool (n,), loses positives that have no candidate (n, K, 2) left."""
+    negative = snapshot.new_id[negative]
+    if negative.ndim == 3:
+        has_candidates, negative = replace_gone(negative[there])
+        there[there] = has_candidates
+    else:
+        negative = negative[(negative >= 0).all(1)]
+    if not len(negative):
+        raise RecipeError(
+            f"snapshot.split=keep: none of the data set's negatives of {split} exists yet; take a later moment, or "
+            "snapshot.split=time"
+        )
+    return negative
 
 
 def check_candidates(candidates: Array, count: int, split: str, what: str) -> None:
@@ -101,33 +127,51 @@ def _existing(snapshot: Snapshot, table: str | None = None) -> Iterator[PairGrou
         yield PairGroup(src[there], dst[there], births[there], {name: x[there] for name, x in columns.items()})
 
 
-def _write_existing(snapshot: Snapshot, writer: ArrayWriter, ends: Sequence[str]) -> WrittenSplits:
-    """Write the data set's own split as far as it exists; its training edges carry messages."""
-    store, id_type = snapshot.store, snapshot.ids.id_type
+def write_triples(
+    store: DatasetStore, ids: IdSpace, writer: ArrayWriter, snapshot: Snapshot | None, options: SnapshotConfig
+) -> WrittenSplits:
+    """Write `train_edges`, `train_relation`, ... and given candidates. Raises DataError for ids out of range."""
+    if snapshot is not None and options.split == "time":
+        return write_by_time(partial(_existing_triples, snapshot), snapshot, writer, options, "split/train")
+    source = ids if snapshot is None else snapshot.source
     sizes, times = {}, {}
     for split in SPLITS:
         table = f"split/{split}"
-        src, dst = np.ascontiguousarray(_read_pairs(store, snapshot.source, table, ends).T, np.int64)
-        columns = store.table(table).columns
-        edge_times = store.column(table, "time") if "time" in columns else np.empty(0, np.int64)
-        births = edge_births(src, dst, edge_times, snapshot.births)
-        there = births <= snapshot.until
-        if split != "train" and f"{table}_negative" in store:
-            negative = snapshot.new_id[_read_pairs(store, snapshot.source, f"{table}_negative", ends)]
-            if negative.ndim == 3:  # a positive without candidates goes
-                has_candidates, negative = replace_gone(negative[there])
-                there[there] = has_candidates
-            else:
-                negative = negative[(negative >= 0).all(1)]
-            if not len(negative):
-                raise RecipeError(
-                    f"snapshot.split=keep: none of the data set's negatives of {split} exists yet; take a later "
-                    "moment, or snapshot.split=time"
-                )
-            writer.write(f"{split}_negative", negative.astype(id_type))
-        pairs = snapshot.new_id[np.stack([src[there], dst[there]], 1)]
-        writer.write(f"{split}_edges", pairs.astype(id_type))
-        if split == "train" and "weight" in columns:
-            writer.write("train_edge_weight", store.column(table, "weight")[there].astype(np.float32))
-        sizes[split], times[split] = len(pairs), span(births[there])
+        ends, relation = _read_ends(store, source, table), store.column(table, "relation").astype(np.int32)
+        check_range(relation, store.manifest.num_relations, table, "relation")
+        weighted = split == "train" and "weight" in store.table(table).columns
+        weight = store.column(table, "weight").astype(np.float32) if weighted else None
+        if snapshot is None and split != "train" and f"{table}_negative" in store:
+            candidates = _read_ends(store, source, f"{table}_negative")
+            check_candidates(candidates, len(ends), split, "triple")
+            writer.write(f"{split}_negative", candidates)
+        if snapshot is not None:
+            births = store.column(table, "time").astype(np.int64)
+            there = births <= snapshot.until
+            ends, relation = snapshot.new_id[ends[there]].astype(ids.id_type), relation[there]
+            weight, times[split] = weight if weight is None else weight[there], span(births[there])
+        writer.write(f"{split}_edges", ends)
+        writer.write(f"{split}_relation", relation)
+        if weight is not None:
+            writer.write("train_edge_weight", weight)
+        sizes[split] = len(ends)
     return WrittenSplits(sizes, times)
+
+
+def _read_ends(store: DatasetStore, ids: IdSpace, table: str) -> Array:
+    """Return ids (n, 2), or (n, K, 2) of lists. Raises DataError for an id that no node has."""
+    ends = [store.column(table, column).astype(np.int64) for column in ("src", "dst")]
+    for end, column in zip(ends, ("src", "dst"), strict=True):
+        check_range(end, ids.num_nodes, table, column)
+    return np.stack(ends, -1).astype(ids.id_type)
+
+
+def _existing_triples(snapshot: Snapshot, table: str | None = None) -> Iterator[PairGroup]:
+    """Yield a row group's triples of all splits that exist."""
+    for split in SPLITS:
+        names = list(snapshot.store.table(f"split/{split}").columns)
+        for _, group in snapshot.store.row_groups(f"split/{split}", names):
+            columns = {name: group.column(name).to_numpy() for name in names}
+            src, dst, times = (columns.pop(name).astype(np.int64) for name in ("src", "dst", "time"))
+            there = np.flatnonzero(times <= snapshot.until)
+            yield PairGroup(src[there], dst[there], times[there], {name: x[there] for name, x in columns.items()})

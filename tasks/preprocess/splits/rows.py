@@ -13,7 +13,7 @@ from tasks.ingest.labels import has_label
 from tasks.preprocess.id_space import IdSpace
 from tasks.preprocess.splits.by_time import WrittenSplits, cut_ranks, span
 from tasks.preprocess.splits.snapshot import Snapshot
-from tasks.preprocess.transforms.graph_view import GraphView
+from tasks.preprocess.transforms.base import GraphView
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import ArrayWriter
 from tasks.storage.manifests import SPLITS, DatasetManifest

@@ -27,7 +27,7 @@ from models.kernels.simd.prefetch import AHEAD
 from models.kernels.simd.vector import prefetch_item
 from tasks.arrays import Array
 from tasks.counter_random import bits
-from tasks.preprocess.edges.shard_kernels import Runs
+from tasks.preprocess.edges.edge_kernels import Runs
 from tasks.preprocess.id_space import IdSpace
 from tasks.storage.dataset_store import DatasetStore, ShardRef, iter_row_groups
 from tasks.storage.manifests import HELD_OUT, SPLITS, DatasetManifest, NodeType, Table

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -21,10 +23,13 @@ from configs.errors import DataError, RecipeError
 from configs.matching import did_you_mean
 from tasks.arrays import Array
 from tasks.preprocess.transforms.configs import TransformConfig
-from tasks.storage.manifests import DatasetManifest
+from tasks.storage.artifacts import file_digest
+from tasks.storage.graph_store import open_array
+from tasks.storage.manifests import ArrayEntry, DatasetManifest
 
 State = dict[str, Any]
 """Arrays and plain values: what a transform learned."""
+_STRUCTURE = ("csc_indptr", "csc_indices", "csr_indptr", "csr_indices", "edge_feat", "edge_weight", "graph_offsets")
 
 
 @dataclass(frozen=True)
@@ -127,6 +132,42 @@ class ColumnTransform:
         return {}
 
 
+@dataclass(frozen=True)
+class GraphView:
+    """The graph that preprocess has just built: paths of arrays, opened where they are needed; picklable."""
+
+    folder: str
+    entries: dict[str, ArrayEntry]
+    num_nodes: int
+    symmetric: bool
+    dataset: str = ""
+    """Folder of the ingest artifact: ids of nodes."""
+    home: str = ""
+    """Root of the home: artifacts that transforms name."""
+
+    def get(self, name: str) -> Array | None:
+        """Return an array, memory-mapped, or None."""
+        if self.symmetric and name in ("csr_indptr", "csr_indices"):
+            name = name.replace("csr", "csc")
+        entry = self.entries.get(name)
+        return None if entry is None else open_array(Path(self.folder) / entry.path, entry)
+
+    def __getitem__(self, name: str) -> Array:
+        """Return an array, memory-mapped."""
+        array = self.get(name)
+        assert array is not None, name
+        return array
+
+    @cached_property
+    def digests(self) -> dict[str, Any]:
+        """Digests of the arrays that a transform of structure may read."""
+        return {name: self.digest(name) for name in _STRUCTURE if name in self.entries}
+
+    def digest(self, name: str) -> str:
+        """Return the digest of an array's file."""
+        return file_digest(Path(self.folder) / self.entries[name].path)
+
+
 class StructureTransform:
     """Base of transforms that add a column computed from the graph."""
 
@@ -135,22 +176,21 @@ class StructureTransform:
     def __init__(self, config: ComponentConfig) -> None:
         self.config: Any = config
 
-    def column(self, graph: Any) -> Column:
+    def column(self, graph: GraphView) -> Column:
         """Say what the new column is. Raises RecipeError where the graph does not have what it needs."""
         raise TypeError(f"{type(self).__name__} makes no column")
 
-    def reads(self, graph: Any) -> dict[str, Any]:
+    def reads(self, graph: GraphView) -> dict[str, Any]:
         """Return digests of what the column is computed from: part of the names of kept results."""
-        digests: dict[str, Any] = graph.digests
-        return digests
+        return graph.digests
 
-    def prepare(self, graph: Any) -> None:
+    def prepare(self, graph: GraphView) -> None:
         """Compute, once and before any `compute`, what all nodes' rows need together."""
 
-    def finish(self, graph: Any) -> None:
+    def finish(self, graph: GraphView) -> None:
         """Remove what `prepare` left in the graph's folder."""
 
-    def compute(self, graph: Any, first: int, last: int) -> Array:
+    def compute(self, graph: GraphView, first: int, last: int) -> Array:
         """Return float32 (last - first, dim): the new column of nodes first to last."""
         raise TypeError(f"{type(self).__name__} makes no column")
 

@@ -28,14 +28,12 @@ class _Vocabulary(ColumnTransform):
         return tuple(column.name for column in columns if column.kind != "numeric")
 
     def partial(self, x: Array) -> State:
-        """Distinct values of each column, ascending."""
         values = [np.unique(_plain(x[:, j])) for j in range(x.shape[1])]
         for distinct in values:  # refused here already: a summary of floats would be as long as the shard
             self._refuse_many(len(distinct))
         return {"values": values}
 
     def fit(self, partials: list[State], column: Column) -> State:
-        """Distinct values over all shards."""
         merged = []
         for j in range(column.dim):
             of_shards = [part["values"][j] for part in partials if len(part["values"][j])]
@@ -53,7 +51,6 @@ class _Vocabulary(ColumnTransform):
             )
 
     def describe(self, column: Column, state: State) -> dict[str, Any]:
-        """How many categories, and the first ones."""
         counts = [len(values) for values in state["values"]]
         shown = counts if len(counts) <= 8 else {"values": len(counts), "max": max(counts)}
         return {"categories": shown, "first": state["values"][0][:_LISTED].tolist()}
@@ -66,11 +63,9 @@ class Codes(_Vocabulary):
     Config = CodesConfig
 
     def output(self, column: Column, state: State) -> Column:
-        """Codes: one a category and one for the unknown."""
         return Column(column.name, "categorical", column.dim, tuple(len(values) + 1 for values in state["values"]))
 
     def apply(self, x: Array, state: State) -> Array:
-        """Look up."""
         return look_up(x, state["values"])
 
 
@@ -81,11 +76,9 @@ class OneHot(_Vocabulary):
     Config = OneHotConfig
 
     def output(self, column: Column, state: State) -> Column:
-        """As wide as there are categories."""
         return numeric(column, sum(len(values) + 1 for values in state["values"]))
 
     def apply(self, x: Array, state: State) -> Array:
-        """Look up and spread out."""
         codes = look_up(x, state["values"])
         widths = [len(values) + 1 for values in state["values"]]
         spread = np.zeros((len(x), sum(widths)), np.float32)

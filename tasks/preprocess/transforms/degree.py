@@ -7,9 +7,8 @@ import numpy as np
 from configs.errors import RecipeError
 from configs.registry import TRANSFORMS
 from tasks.arrays import Array
-from tasks.preprocess.transforms.base import Column, StructureTransform
+from tasks.preprocess.transforms.base import Column, GraphView, StructureTransform
 from tasks.preprocess.transforms.configs import DegreeConfig, EdgeMeanConfig
-from tasks.preprocess.transforms.graph_view import GraphView
 
 _CHUNK_NODES = 1 << 16
 
@@ -21,7 +20,6 @@ class Degree(StructureTransform):
     Config = DegreeConfig
 
     def column(self, graph: GraphView) -> Column:
-        """One value, or in- and out-degree."""
         return Column("degree", "numeric", 1 if graph.symmetric else 2)
 
     def compute(self, graph: GraphView, first: int, last: int) -> Array:
@@ -38,7 +36,6 @@ class EdgeMean(StructureTransform):
     Config = EdgeMeanConfig
 
     def column(self, graph: GraphView) -> Column:
-        """As wide as edges' features."""
         entry = graph.entries.get("edge_feat")
         if entry is None:
             raise RecipeError("preprocess.transforms: edge_mean needs numeric edge features, and the data set has none")

@@ -12,9 +12,8 @@ from configs.registry import MODELS, TRANSFORMS
 from models.vectors.base import FactoredModel
 from models.vectors.factorization import unit_rows
 from tasks.arrays import Array
-from tasks.preprocess.transforms.base import Column, StructureTransform
+from tasks.preprocess.transforms.base import Column, GraphView, StructureTransform
 from tasks.preprocess.transforms.configs import EmbeddingConfig, ServedEmbeddingConfig
-from tasks.preprocess.transforms.graph_view import GraphView
 from tasks.preprocess.transforms.vectors import NodeVectors
 from tasks.sampling.factor_graph import factor_graph
 from tasks.storage.artifacts import atomic_file

@@ -1,7 +1,8 @@
-"""Transforms that move and scale numbers: standardize, min_max, normalize_rows, log1p."""
+"""Transforms of numbers: standardize, min_max, normalize_rows, log1p; fill_mean for empty cells of users' tables."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,6 @@ class Standardize(ColumnTransform):
     Config = StandardizeConfig
 
     def partial(self, x: Array) -> State:
-        """Count, mean and sum of squared deviations."""
         parts = []
         for rows in blocks(len(x), _CHUNK_ROWS):
             x64 = x[rows].astype(np.float64)
@@ -37,18 +37,15 @@ class Standardize(ColumnTransform):
         return _merge_moments(parts, x.shape[1])
 
     def fit(self, partials: list[State], column: Column) -> State:
-        """Mean and standard deviation of all training rows."""
         merged = _merge_moments(partials, column.dim)
         mean, std = merged["mean"], np.sqrt(merged["squares"] / max(merged["count"], 1))
         # Rounding leaves a constant value with a tiny deviation: dividing by it would blow noise up.
         return {"mean": mean, "scale": np.where(std > 1e-7 * np.maximum(np.abs(mean), 1e-30), std, 1.0)}
 
     def apply(self, x: Array, state: State) -> Array:
-        """(x - mean) / scale."""
         return ((x - state["mean"]) / state["scale"]).astype(np.float32)
 
     def describe(self, column: Column, state: State) -> dict[str, Any]:
-        """Mean and scale."""
         return {"mean": summary(state["mean"]), "scale": summary(state["scale"])}
 
 
@@ -75,11 +72,9 @@ class MinMax(ColumnTransform):
     Config = MinMaxConfig
 
     def partial(self, x: Array) -> State:
-        """Smallest and largest value."""
         return {"min": x.min(0, initial=np.inf).astype(np.float64), "max": x.max(0, initial=-np.inf).astype(np.float64)}
 
     def fit(self, partials: list[State], column: Column) -> State:
-        """Range over all training rows."""
         none = np.full(column.dim, np.inf)
         low = np.min([none, *(part["min"] for part in partials)], axis=0)
         high = np.max([-none, *(part["max"] for part in partials)], axis=0)
@@ -87,12 +82,10 @@ class MinMax(ColumnTransform):
         return {"min": low, "range": np.where(high > low, high - low, 1.0)}
 
     def apply(self, x: Array, state: State) -> Array:
-        """(x - min) / range."""
         scaled = (x - state["min"]) / state["range"]
         return (np.clip(scaled, 0, 1) if self.config.clip else scaled).astype(np.float32)
 
     def describe(self, column: Column, state: State) -> dict[str, Any]:
-        """Smallest and largest value."""
         return {"min": summary(state["min"]), "max": summary(state["min"] + state["range"])}
 
 
@@ -103,7 +96,6 @@ class NormalizeRows(ColumnTransform):
     Config = NormalizeRowsConfig
 
     def apply(self, x: Array, state: State) -> Array:
-        """Divide each row, (n, D), by its norm."""
         length = np.linalg.norm(x.astype(np.float64), ord=1 if self.config.norm == "l1" else 2, axis=1, keepdims=True)
         return (x / np.where(length > 0, length, 1.0)).astype(np.float32)
 
@@ -115,5 +107,32 @@ class Log1p(ColumnTransform):
     Config = Log1pConfig
 
     def apply(self, x: Array, state: State) -> Array:
-        """sign(x) · log(1 + |x|)."""
         return (np.sign(x) * np.log1p(np.abs(x))).astype(np.float32)
+
+
+@TRANSFORMS.register("fill_mean")
+class FillMean(ColumnTransform):
+    """Put the mean of the training rows' values in the place of NaN; 0 where no training row has a value."""
+
+    fits = True
+
+    def select(self, columns: tuple[Column, ...]) -> tuple[str, ...]:
+        """The columns that have gaps."""
+        return tuple(column.name for column in columns if column.gaps)
+
+    def partial(self, x: Array) -> State:
+        return {"count": np.count_nonzero(~np.isnan(x), axis=0), "sum": np.nansum(x, axis=0, dtype=np.float64)}
+
+    def fit(self, partials: list[State], column: Column) -> State:
+        count = np.sum([np.zeros(column.dim), *(part["count"] for part in partials)], axis=0)
+        total = np.sum([np.zeros(column.dim), *(part["sum"] for part in partials)], axis=0)
+        return {"mean": total / np.maximum(count, 1)}
+
+    def output(self, column: Column, state: State) -> Column:
+        return replace(column, gaps=False)
+
+    def apply(self, x: Array, state: State) -> Array:
+        return np.where(np.isnan(x), state["mean"], x).astype(np.float32)
+
+    def describe(self, column: Column, state: State) -> dict[str, Any]:
+        return {"mean": summary(state["mean"])}

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from configs.errors import DataError, IntegrityError, RecipeError, StageError
 from tasks.arrays import Array, blocks, offsets
-from tasks.preprocess.transforms.graph_view import GraphView
+from tasks.preprocess.transforms.base import GraphView
 from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.dataset_store import DatasetStore, matrix
 from tasks.storage.file_names import beside

@@ -16,7 +16,7 @@ from configs.errors import DataError
 from models.kernels.memory import recycled
 from models.kernels.simd.prefetch import AHEAD
 from models.kernels.simd.vector import prefetch_item
-from tasks.key_table import FREE, key_table, slot
+from tasks.pair_set import FREE, key_table, slot
 from tasks.sampling.neighborhoods.in_edges import Sample, find_edge
 
 Array = NDArray[Any]

@@ -16,7 +16,7 @@ from numba import njit
 
 from models.kernels.memory import recycled
 from tasks.arrays import Array, offsets
-from tasks.key_table import FREE
+from tasks.pair_set import FREE
 from tasks.sampling.neighborhoods import draws
 from tasks.sampling.neighborhoods.in_edges import InEdges, Sample, Seeds, find_edge
 from tasks.sampling.neighborhoods.neighbors import derive_key

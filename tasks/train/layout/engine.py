@@ -23,9 +23,7 @@ from models.kernels.threads import num_threads
 from models.layout.configs import LayoutConfig, Settled
 from tasks.arrays import Array
 from tasks.layout.edge_list import EdgeList
-from tasks.layout.pivots import coarse_start
-from tasks.layout.rim import put_around
-from tasks.layout.start import pca_start
+from tasks.layout.start import coarse_start, pca_start, put_around
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore

@@ -16,7 +16,7 @@ from configs.load import load_recipe
 from tasks.apply.graph_file import _own_features
 from tasks.calls import load_stage
 from tasks.preprocess import features
-from tasks.preprocess.feature_matrices import FeatureMatrices
+from tasks.preprocess.features import FeatureMatrices
 from tasks.sampling.relational import links as module
 from tasks.sampling.relational.batches import TypedNeighborhoods
 from tasks.sampling.relational.edges import Clock, Relation

@@ -1,4 +1,4 @@
-"""Starts of graph layouts."""
+"""Starts of layouts, and points without an edge around the others."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ import pytest
 import scipy.sparse as sp
 from scipy.sparse.csgraph import shortest_path
 
-from models.kernels.layout.move_points import PointRows, move_points
-from models.kernels.layout.objectives import LayoutObjective
 from models.layout.configs import forces_of
 from tasks.arrays import Array
-from tasks.layout.pivots import coarse_start, is_mesh, packed, pivot_distances
 from tasks.layout.quality.measure import measure_layout
+from tasks.layout.start import coarse_start, is_mesh, pivot_distances, put_around
 
 
 def csr(matrix: sp.spmatrix) -> tuple[Array, Array]:
@@ -61,25 +59,6 @@ def test_distances_are_those_of_shortest_paths_from_far_nodes() -> None:
     assert len(set(pivots)) == 7
 
 
-def test_steps_from_the_start_keep_a_mesh_flat_and_its_edges_short() -> None:
-    edges = grid(25, 40)
-    start = coarse_start(*edges)
-    forces = forces_of(1000, 5, 4000)
-    points, rng = PointRows.zeros(1000, 2), np.random.default_rng(0)
-    points.rows[:] = start * forces.edge_length
-    sources = np.repeat(np.arange(1000, dtype=np.int32), np.diff(edges[0]))
-    objective = LayoutObjective("largevis", gamma=forces.gamma, epsilon=forces.epsilon)
-    for step in range(300):
-        drawn, negatives = rng.integers(len(sources), size=4096), rng.integers(1000, size=(4096, 5), dtype=np.int32)
-        move_points(points, points, sources[drawn], edges[1][drawn], negatives, objective, rate=0.2 * (1 - step / 300))
-    before, _ = measure_layout(start, edges=edges)
-    after, _ = measure_layout(points.rows, edges=edges)
-    assert after["crossing_edges"] < min(0.02, before["crossing_edges"] + 0.01)
-    assert after["graph_neighbors_kept"] > 0.9
-    assert after["stress"] < 0.06
-    assert 0.5 < np.sqrt(mean_square(points.rows, edges)) / forces.edge_length < 2
-
-
 def test_components_stand_beside_each_other_with_room_for_their_nodes() -> None:
     parts = [sp.csr_matrix((np.ones(len(e[1])), *e[::-1])) for e in (grid(20, 20), grid(10, 12), grid(3, 1))]
     edges = csr(sp.block_diag([*parts, sp.csr_matrix((9, 9))]))
@@ -92,16 +71,6 @@ def test_components_stand_beside_each_other_with_room_for_their_nodes() -> None:
     assert np.ptp(found[:400], axis=0).max() / np.ptp(found[400:520], axis=0).max() == pytest.approx(
         np.sqrt(400 / 120), rel=1e-3
     )
-
-
-def test_squares_do_not_overlap() -> None:
-    sizes = np.random.default_rng(0).integers(1, 90, size=57)
-    corners, sides = packed(sizes)
-    for i in range(57):
-        apart = np.abs((corners + sides[:, None] / 2) - (corners[i] + sides[i] / 2))
-        overlap = (apart < (sides[:, None] + sides[i]) / 2 - 1e-9).all(axis=1)
-        assert np.flatnonzero(overlap).tolist() == [i]
-    assert np.ptp(corners, axis=0).max() < 1.6 * np.sqrt(np.square(sides).sum())
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 30])
@@ -133,3 +102,45 @@ def test_forces_reach_as_far_as_they_are_told() -> None:
     assert forces_of(3000, 5, 4).edge_length < forces.edge_length
     assert forces_of(3000, 5, 7 * 5 * 3000).gamma == pytest.approx(7)
     assert forces_of(30, 5, 1e12).epsilon == 0.1
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+def test_lonely_points_lie_around_all_others(dim: int) -> None:
+    rng = np.random.default_rng(0)
+    points = (5 * rng.standard_normal((501, dim)) + 100).astype(np.float32)
+    alone = rng.random(501) < 0.3
+    before = points.copy()
+    put_around(points, alone, 7)
+    np.testing.assert_array_equal(points[~alone], before[~alone])
+    distance = np.linalg.norm(points - np.median(before[~alone], axis=0), axis=1)
+    reach = np.quantile(distance[~alone], 0.99)
+    assert distance[alone].min() >= 1.099 * reach
+    assert distance[alone].max() <= 1.201 * reach
+    sides = np.sign(points[alone] - np.median(before[~alone], axis=0)).mean(0)
+    assert np.abs(sides).max() < 0.5
+    again = before.copy()
+    put_around(again, alone, 7)
+    np.testing.assert_array_equal(again, points)
+
+
+def test_directions_can_stay() -> None:
+    rng = np.random.default_rng(0)
+    points = rng.standard_normal((101, 2)).astype(np.float32)
+    alone = np.arange(101) < 20
+    middle = np.median(points[~alone], axis=0)
+    points[0] = middle  # no direction to keep: one is drawn
+    before = points.copy()
+    put_around(points, alone, 1, keep_directions=True)
+    for kept, moved in zip(before[1:20] - middle, points[1:20] - middle, strict=True):
+        np.testing.assert_allclose(moved / np.linalg.norm(moved), kept / np.linalg.norm(kept), atol=1e-5)
+    assert np.linalg.norm(points[0] - middle) > 1
+
+
+def test_there_may_be_none_or_nothing_else() -> None:
+    for alone in (np.zeros(4, bool), np.ones(4, bool)):
+        points = np.arange(8, dtype=np.float32).reshape(4, 2)
+        put_around(points, alone, 0)
+        np.testing.assert_array_equal(points, np.arange(8).reshape(4, 2))
+    points = np.ones((3, 2), np.float32)
+    put_around(points, np.array([True, False, False]), 0)  # the others at one place
+    assert np.linalg.norm(points[0] - 1) > 1

@@ -1,11 +1,7 @@
-"""Benchmarks go on after an item that fails; DistDGL's parts hold our graph, and trainers do what they are asked."""
+"""The comparison with DistDGL: its files hold our graph, and trainers do what they are asked to."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -14,70 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.distributed import summary
 from benchmarks.distributed_side import SOCKET, Order, Pace, Side
 from tests.sampling.part_graphs import rich_graph
 from tests.support import WITHOUT_DGL
-
-ROOT = Path(__file__).resolve().parent.parent
-BENCHMARK = """
-import argparse, os, sys, time
-from pathlib import Path
-from benchmarks.items import add_options, check_parts, run_items
-
-def fail():
-    raise RuntimeError("an illegal memory access was encountered")
-
-def main(arguments):
-    parser = argparse.ArgumentParser()
-    add_options(parser, ("fast", "slow"), limit=10)
-    args = parser.parse_args(arguments)
-    check_parts(parser, args, ("fast", "slow"))
-    items = {
-        ("fast", "before"): os.getpid,
-        ("fast", "too"): os.getpid,
-        ("fast", "fails"): fail,
-        ("fast", "after"): os.getpid,
-        ("fast", "crashes"): os.abort,
-        ("fast", "absent"): lambda: __import__("no_such_module"),
-        ("slow", "hangs"): lambda: time.sleep(1000),
-        ("slow", "last"): lambda: {"ms": 1.5},
-    }
-    return run_items("toy", arguments, args, items, Path("toy.json"), {"machine": "mine"})
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
-"""
-
-
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    (folder / "toy.py").write_text(BENCHMARK)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
-    command = [sys.executable, "-m", "toy", *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=250)
-
-
-def test_an_item_costs_itself_only(tmp_path: Path) -> None:
-    done = run(tmp_path)
-    assert done.returncode == 1, done.stderr
-    found = json.loads((tmp_path / "toy.json").read_text())
-    fast = found["fast"]
-    assert fast["before"] == fast["too"] != fast["after"], "one process until one fails"
-    assert fast["fails"] == {"failed": "RuntimeError: an illegal memory access was encountered"}
-    assert fast["crashes"] == {"failed": "its process ended with -6"}
-    assert fast["absent"] == {"left out": "No module named 'no_such_module'"}
-    assert found["slow"] == {"hangs": {"failed": "took longer than 10 s"}, "last": {"ms": 1.5}}
-    assert found["machine"] == "mine"
-    assert "slow: last: ms 1.500" in done.stdout
-
-
-@pytest.mark.parametrize(("parts", "code", "words"), [("slow,quick", 2, "quick is none of"), ("slow", 1, "")])
-def test_parts_have_names(tmp_path: Path, parts: str, code: int, words: str) -> None:
-    done = run(tmp_path, "--parts", parts, "--limit", "1")
-    assert (done.returncode, words in done.stderr) == (code, True)
-    assert (tmp_path / "toy.json").exists() == (code == 1)
-    if code == 1:
-        assert "fast" not in json.loads((tmp_path / "toy.json").read_text())
 
 
 @pytest.mark.skipif(WITHOUT_DGL, reason="DGL has no wheel for this Python")
@@ -144,13 +79,3 @@ def test_trainers_take_the_batches_that_are_asked_for(monkeypatch: pytest.Monkey
         assert sorted(taken) == [(rank, "batches") for rank in (0, 1) for _ in range(4)]
         side.ask(Order("steps", 2))
         assert taken[8:].count((1, "steps")) == taken[8:].count((0, "steps")) == 2
-
-
-def test_ratios_are_of_as_many_seeds() -> None:
-    rounds = {
-        "ours": [{"cpu_ms": 10.0, "wall_ms": 5.0, "sent_mb": 1.0}] * 3,
-        "dgl": [{"cpu_ms": value, "wall_ms": 5.0, "sent_mb": 2.0} for value in (40.0, 90.0, 60.0)],
-    }
-    found = summary(rounds, {"ours": {"seeds": 512.0}, "dgl": {"seeds": 1024.0}})
-    assert found["cpu_ratios"] == [2.0, 4.5, 3.0]
-    assert (found["cpu_ratio"], found["wall_ratio"], found["ours_sent_mb"]) == (3.0, 0.5, 2.0)

@@ -6,6 +6,8 @@ from benchmarks.gnn_worker import Contender, Settings
 
 
 class Toy(Contender):
+    """Counts units."""
+
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         if settings.options.get("broken"):
