@@ -164,7 +164,6 @@ def test_results_come_back_under_their_own_name_only(home: Home) -> None:
     cache.store(name, {"a": np.arange(5), "b": [1.5, None]})
     assert cache.has(name)
     loaded = PickleCache(home).load(name)
-    assert loaded is not None
     assert np.array_equal(loaded["a"], np.arange(5))
     assert loaded["b"] == [1.5, None]
     cache.path(other).parent.mkdir(parents=True, exist_ok=True)
@@ -230,7 +229,6 @@ def test_those_of_a_killed_process_go_later_and_those_of_a_living_one_stay(home:
 
     command = [sys.executable, "-c", HOLD, str(home.root)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         made = Path(process.stdout.readline().strip())
         others()
         assert made.exists()

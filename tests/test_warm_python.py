@@ -69,7 +69,6 @@ def test_it_is_a_process_that_can_be_killed_and_leaves_none() -> None:
         forked_processes(),
         subprocess.Popen([*COMMAND, "wait"], cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True) as it,
     ):
-        assert it.stdout is not None
         assert int(it.stdout.readline()) == it.pid
         process = psutil.Process(it.pid)
         assert process.ppid() == os.getpid()

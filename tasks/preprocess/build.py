@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from configs.errors import RecipeError
-from configs.layout_options import LAYOUT
 from configs.registry import TRANSFORMS
 from configs.schema import Recipe
 from tasks.arrays import Array, blocks
@@ -21,11 +19,10 @@ from tasks.preprocess.id_space import IdSpace
 from tasks.preprocess.label_profile import label_profile
 from tasks.preprocess.neighbors import write_neighbors
 from tasks.preprocess.node_arrays import write_graphs, write_nodes
-from tasks.preprocess.splits import pairs, rows
-from tasks.preprocess.splits.by_time import WrittenSplits
 from tasks.preprocess.splits.held_out import HeldOut, PairRule
 from tasks.preprocess.splits.link_negatives import complete_negatives
 from tasks.preprocess.splits.snapshot import Snapshot, take_snapshot
+from tasks.preprocess.splits.write import write_splits
 from tasks.preprocess.transforms.base import GraphView, ReadsAsTrained
 from tasks.preprocess.transforms.configs import from_models
 from tasks.preprocess.transforms.hops import split_hops
@@ -34,10 +31,9 @@ from tasks.sizes import BYTES_A_NODE, counts_of, disk_bytes, need_disk, need_mem
 from tasks.stage import Parent, StageContext
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import ArrayWriter
-from tasks.storage.manifests import NEIGHBORS, SPLITS, DatasetManifest, TaskManifest
+from tasks.storage.manifests import NEIGHBORS, DatasetManifest, TaskManifest
 
 _CHUNK_ROWS = 1 << 20
-_WRITERS = {"node": rows.write_nodes, "graph": rows.write_graphs, "link": pairs.write, "triple": pairs.write_triples}
 
 
 def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
@@ -84,7 +80,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         writer.write("relation_feat", store.column("relations", "feat").astype(np.float32))
     if "graphs" in store:
         write_graphs(store, ids, writer)
-    written = _write_splits(recipe, store, ids, writer, snapshot)
+    written = write_splits(recipe, store, ids, writer, snapshot)
     held_out = _hold_out(recipe, ingested, ids, writer)
     codes = {} if reading is None else reading.edge_codes
     existing = None if snapshot is None else snapshot.edges_up_to(written.messages)
@@ -139,26 +135,6 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         "report": report,
         "rows": num_rows,
     }
-
-
-def _write_splits(
-    recipe: Recipe, store: DatasetStore, ids: IdSpace, writer: ArrayWriter, snapshot: Snapshot | None
-) -> WrittenSplits:
-    """Write `train_idx`, ... or `train_edges`, ... and negatives. Raises RecipeError: a snapshot's split is empty."""
-    task = store.manifest.task
-    if task == LAYOUT:
-        for split in SPLITS:
-            writer.write(f"{split}_idx", np.empty(0, ids.id_type))
-        return WrittenSplits(dict.fromkeys(SPLITS, 0))
-    written = _WRITERS[task](store, ids, writer, snapshot, recipe.snapshot)
-    empty = [name for name in SPLITS if not written.sizes[name]]
-    if snapshot is not None and empty:
-        by_time = recipe.snapshot.split == "time"
-        raise RecipeError(
-            f"snapshot.as_of={recipe.snapshot.as_of}: the {' and '.join(empty)} split is empty (sizes: "
-            f"{written.sizes}); take a later moment or {'other shares' if by_time else 'snapshot.split=time'}"
-        )
-    return written
 
 
 def _take_vectors(

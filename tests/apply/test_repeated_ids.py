@@ -134,7 +134,6 @@ def test_nodes_whose_rows_are_decimal_numbers(case: Case, kind: str, rows: list[
 def test_which_cells_are_rows(tmp_path: Path, kind: str, cells: Any, rows: list[int]) -> None:
     path = Path(write(tmp_path, kind, id=["a"] * len(cells), some_row=cells))
     found = read_rows(path, "some_row")
-    assert found is not None
     assert (found.dtype, found.tolist()) == (np.dtype(np.int64), rows)
     assert read_rows(path) is None
 

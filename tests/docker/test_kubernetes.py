@@ -187,7 +187,6 @@ def test_the_machines_of_a_training_meet(monkeypatch: pytest.MonkeyPatch) -> Non
         train = place_run(filled[2], filled[3:], None, ssh=False).recipe.train
         assert (train.num_machines, train.machine_rank) == (machines, index)
         assert train.shared_home, "all pods mount one claim"
-        assert train.rendezvous is not None
         host, port = train.rendezvous.split(":")
         assert host == f"{job['metadata']['name']}-0.{service['metadata']['name']}"
         assert int(port) == service["spec"]["ports"][0]["port"]

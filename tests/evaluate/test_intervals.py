@@ -69,7 +69,6 @@ def test_intervals_hold_for_95_of_100_splits() -> None:
 def test_a_control_is_drawn_on_the_same_rows() -> None:
     """The difference of two that nearly always agree is far surer than either."""
     own, random = of_accuracy(2_000, 0.8), np.random.default_rng(1)
-    assert own.scores is not None
     worse = own.scores.copy()
     worse[random.integers(2_000, size=40)] = [1, 0, 0]
     sure = sure_accuracy(own)

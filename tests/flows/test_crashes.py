@@ -139,7 +139,6 @@ def result(home: Path, keys: dict[str, str]) -> dict[str, Any]:
     store, files, metrics = ArtifactStore(Home(home)), {}, {}
     for name in ("train", "evaluate"):
         manifest = store.load(name, keys[name], load_stage(name).manifest, deep=True)
-        assert manifest is not None
         # A journal tells seconds; so does the last checkpoint, beside the weights.
         files |= {file: entry.sha256 for file, entry in manifest.files.items() if file not in (METRICS, LAST)}
         if name == "train":

@@ -227,12 +227,10 @@ def test_the_recipe_of_youtube(tmp_path: Path) -> None:
     outcome = json.loads(done.stdout.splitlines()[-1])
     keys = {stage["name"]: stage["key"] for stage in outcome["stages"]}
     data = ArtifactStore(home).load("ingest", keys["ingest"], DatasetManifest)
-    assert data is not None
     assert (data.num_nodes, data.num_tasks, data.task_type) == (USERS, COMMUNITIES, "multilabel")
     assert sum(data.splits.values()) == len(labelled), "members of small groups alone are not labelled"
     assert data.adjusted[f"{folder}/youtube-groupmemberships.txt.gz: unknown ids dropped"] == 2
     found = ArtifactStore(home).load("evaluate", keys["evaluate"], EvalReport)
-    assert found is not None
     shares = found.report["vectors"]["label_shares"]
     assert shares["rows"] == len(labelled)
     assert [one["share"] for one in shares["shares"]] == [0.05, 0.1]

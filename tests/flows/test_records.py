@@ -179,7 +179,6 @@ def test_a_record_says_how_a_run_ended(
         if error is not None:
             raise error
     kept = read_record(home, record.id)
-    assert kept is not None
     assert (kept.status, kept.error) == expected
     assert kept.finished_at
 

@@ -145,7 +145,6 @@ def test_one_that_says_who_it_is_a_little_later_is_ended(home: Home, victim: sub
     write_state(home, SupervisorState(process=victim.pid, born="boot:1"))
     command = [sys.executable, "-c", SUPERVISOR, str(home.root)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as supervisor:
-        assert supervisor.stdout is not None
         assert supervisor.stdout.readline() == b"up\n"
         down = threading.Thread(target=bring_down, args=(home,))
         down.start()

@@ -75,7 +75,6 @@ if __name__ == "__main__":
     parent = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment(), cwd=ROOT
     )
-    assert parent.stdout is not None
     assert parent.stdout.readline() == "ready\n"
     workers = psutil.Process(parent.pid).children(recursive=True)
     assert len(workers) >= 2

@@ -50,7 +50,6 @@ def answering(server: EmbeddedServer) -> int:
 
 
 def kill(server: EmbeddedServer) -> None:
-    assert server._process is not None
     os.kill(server._process.pid, signal.SIGKILL)
 
 
@@ -76,7 +75,6 @@ def test_a_killed_server_comes_back_with_its_address_and_password(small: Embedde
 def test_a_server_killed_in_its_own_start_starts_again(small: EmbeddedServer) -> None:
     (small.home.prefect / "mode").write_text("slow")
     small.launch()
-    assert small._process is not None
     first = small._process.pid
     threading.Timer(0.3, kill, [small]).start()
     small.wait()

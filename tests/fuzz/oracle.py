@@ -96,7 +96,6 @@ class Worker:
     def ask(self, work: str, *names: str, **arguments: Any) -> Answer:
         """Do a piece of work. `names`: of which a refusal must name one (a file's name); none: whatever it says."""
         child = self._child or self._start()
-        assert child.stdin is not None
         try:
             child.stdin.write(json.dumps([work, arguments]).encode() + b"\n")
             child.stdin.flush()

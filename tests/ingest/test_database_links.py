@@ -70,7 +70,6 @@ def test_links_within_the_horizon_are_what_is_right(ingest: Ingest, folder: Path
     assert sum(map(len, plain(AT, new_only=new_only).values())) == (4 if new_only else 5)
     manifest = store.manifest
     assert (manifest.task, manifest.task_type, manifest.metric) == ("node", "ranking", "map@10")
-    assert manifest.ranking is not None
     assert manifest.ranking.candidates == "things"
     assert (manifest.ranking.horizon, manifest.ranking.new_only) == (90 * DAY, new_only)
     # All links of all times lie between people and things, since the youngest of the rows that make one up.
@@ -95,7 +94,6 @@ def test_a_link_table_of_both_has_its_own_edges(ingest: Ingest, folder: Path) ->
     )
     store = ingest(**database(likes=likes, predict={**at, "data_end": "2022-06-01"}))
     ranking = store.manifest.ranking
-    assert ranking is not None
     assert (ranking.history, ranking.history_is_reversed) == ("things__likes__people", True)
     assert [one.name for one in store.manifest.edge_types if "likes" in one.name] == ["things__likes__people"]
     assert tasks(store) == {
@@ -230,7 +228,6 @@ def test_what_is_together_within_the_horizon_is_right(ingest: Ingest, folder: Pa
     [count] = [n for what, n in store.manifest.adjusted.items() if "without a link" in what]
     assert count == 3 * len(AT) - len(expected) > 0
     ranking = store.manifest.ranking
-    assert ranking is not None
     assert (ranking.candidates, ranking.together, ranking.history) == ("things", True, history)
     # Since when: the buy's day, which lines have no time of their own besides.
     days = sorted(time for _, _, time in edges(store, history))
@@ -268,5 +265,4 @@ def test_the_shop_asks_what_is_ordered_together(tmp_path: Path) -> None:
 
     found = shop_database(SyntheticShopConfig(name="synthetic_shop", predict="together"), tmp_path)
     assert found.predict.table == "products"
-    assert found.predict.target is not None
     assert (found.predict.target.together, found.predict.target.by) == ("items.product_id", "order_id")

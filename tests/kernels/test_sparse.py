@@ -337,7 +337,6 @@ def test_limits_of_a_softmax_are_the_mean_and_the_maximum() -> None:
     torch.testing.assert_close(largest, torch.stack([rows.amax(0) for rows in messages]), atol=1e-5, rtol=2e-3)
     beta = torch.ones(1, requires_grad=True)
     softmax_aggregate(adj, x, beta).sum().backward()
-    assert beta.grad is not None
     assert beta.grad.shape == (1,), "a learnt number may be of any shape"
 
 

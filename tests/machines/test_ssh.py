@@ -171,7 +171,6 @@ def test_silence_ends_the_other_machine(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", script], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()
     ) as process:
-        assert process.stdin is not None
         process.stdin.write(order.line())
         process.stdin.flush()
         process.wait(timeout=60)

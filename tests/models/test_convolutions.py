@@ -76,7 +76,6 @@ def edge_rows(maps: Any, block: Block) -> Tensor | None:
     if maps is None:
         return None
     assert block.edge_feat is not None
-    assert block.edge_feat_cat is not None
     rows = maps.categories.table[block.edge_feat_cat[:, 0]] + maps.categories.table[3 + block.edge_feat_cat[:, 1]]
     linear = maps.linear if isinstance(maps, EdgeEncoder) else maps.numbers
     return rows if linear is None else rows + linear(block.edge_feat)  # type: ignore[no-any-return]

@@ -190,7 +190,6 @@ def test_messages_stay_positive_with_edge_features_too(aggregator: str) -> None:
         GenConv(8, 8, deep(edges=edges).facts, deep(aggregator=aggregator, edges=edges).config)
         for edges in (True, False)
     )
-    assert of_edges.edges is not None
     nn.init.zeros_(of_edges.edges.categories.table)
     x = -torch.ones(7, 8)
     expected = without._aggregate(plain.block(0), x)

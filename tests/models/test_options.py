@@ -37,7 +37,6 @@ def graph(dim: int = 5, seed: int = 0, *, weights: bool = False) -> Batch:
 
 def double(model: GraphModel, batch: Batch) -> tuple[GraphModel, Batch]:
     """In float64, where attention is plain torch: each shape of heads would be a kernel to compile."""
-    assert batch.inputs.feat is not None
     batch.inputs.feat = batch.inputs.feat.double()
     return model.double(), batch
 
@@ -138,7 +137,6 @@ def test_norm_first_is_its_formula(name: str, maps: int) -> None:
 @pytest.mark.parametrize("name", ["gcn", "gin"])
 def test_embeddings_have_the_width_that_was_asked_for(name: str) -> None:
     model = make(name, facts={"feature_dim": 0}, embedding_dim=6)
-    assert model.encoder.embedding is not None
     assert model.encoder.embedding.weight.shape == (N, 6)
     assert model.encoder.out_dim == (8 if name == "gin" else 6)
     assert model(graph(0)).shape == (N, 3)
@@ -165,7 +163,6 @@ def test_known_labels_of_several_columns_or_without_features() -> None:
     label[0] = torch.tensor([1.0, 0.0, 1.0])
     encoder = make("gin", facts={"feature_dim": 0}, label_reuse=True).encoder
     assert encoder.labels is not None
-    assert encoder.embedding is not None
     expected = encoder.embedding.weight.clone()
     expected[0] += encoder.labels.weight @ torch.tensor([1.0, -1.0, 1.0])
     torch.testing.assert_close(encoder(replace(graph(0).inputs, label=label)), expected)
@@ -214,7 +211,6 @@ def test_edges_play_no_part_in_an_mlp() -> None:
     other.inputs = batch.inputs
     before = model(batch)
     torch.testing.assert_close(model(other), before)
-    assert batch.inputs.feat is not None
     batch.inputs.feat[3] += 1
     assert (model(batch) != before).any(1).nonzero().flatten().tolist() == [3]
 
@@ -242,7 +238,6 @@ def test_a_mean_that_the_loader_took_gives_the_same(aggregator: str, hidden: int
     model = make("graphsage", aggregator=aggregator, hidden_dim=hidden, num_layers=1).eval()
     batch = graph()
     block, feat = batch.blocks[0], batch.inputs.feat
-    assert feat is not None
     means = [feat[block.indices[a:b].long()].mean(0).nan_to_num() for a, b in block.indptr.unfold(0, 2, 1)]
     fused = Block(block.indptr, torch.empty(0, dtype=torch.int32), N, degree=block.counts, mean=torch.stack(means))
     torch.testing.assert_close(model(Batch([fused], batch.inputs, torch.empty(0), N)), model(batch))

@@ -53,13 +53,11 @@ class Controller:
             )
 
     def kill(self) -> None:
-        assert self._process is not None
         self._process.kill()
         self._process.wait()
         self.create()
 
     def finish(self) -> None:
-        assert self._process is not None
         self._process.wait(timeout=300)
 
 

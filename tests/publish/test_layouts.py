@@ -104,7 +104,6 @@ def trained(
     train(Job.make(recipe, graph.folder, graph.manifest.digest, work, warm))
     ids = IdMap(GraphStore.open(graph.folder), DatasetStore.open(parts["ingest"].folder))
     table = load_model(work / BEST).table
-    assert table is not None
     return dict(zip(ids.lookup(np.arange(len(table))).to_pylist(), table.numpy(), strict=True)), work / BEST
 
 
@@ -127,7 +126,6 @@ def test_what_a_model_has_learnt_is_laid_out(tmp_path: Path, tracked_home: Home,
         assert (np.array(points["result"].to_pylist()) == np.where(same, "right", "wrong")).all()
     graph = GraphStore(parents["partition"].folder, parents["partition"].manifest)
     edges = edges_of(graph)
-    assert edges is not None
     assert (edges[:, 0] < edges[:, 1]).all()
     assert len(edges) == graph.manifest.num_edges // 2
 
@@ -170,7 +168,6 @@ def test_what_tells_points_apart_colours_a_map_first(columns: dict[str, list[Any
 
 def test_types_are_told_where_there_are_several() -> None:
     found = type_names(("shop", "user"), np.array([1, 0, 1]))
-    assert found is not None
     assert found.to_pylist() == ["user", "shop", "user"]
     assert type_names(("shop", "user"), np.array([1, 1])) is None
 

@@ -179,7 +179,6 @@ def test_a_link_and_its_reverse_are_one_unless_both_trainings_told_them_apart(
     write_trained(tmp_path, made["there"]["partition"], made["there"]["ingest"])
     for name, expected in (("again", True), ("back", together)):
         found = trained_on(tmp_path, made[name]["partition"], made[name]["ingest"])
-        assert found is not None
         assert found.tolist() == [expected] * 3, name
 
 

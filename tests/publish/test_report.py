@@ -290,7 +290,6 @@ def test_names_below_a_figure_do_not_overlap(bins: int) -> None:
         plots.label_histogram({"train": rng.random(500) * 180_000}),
     ]
     for canvas in pictures:
-        assert canvas is not None
         canvas.figure.draw_without_rendering()
         ticks = [tick for tick in canvas.axes[0].get_xticklabels() if tick.get_text()]
         slanted = any(tick.get_rotation() for tick in ticks)
@@ -378,7 +377,6 @@ def test_tables_of_pairs_have_metrics_that_say_something() -> None:
     manifest = evaluation(Prediction(positive=np.ones(4), negative=np.zeros(9)), "link", "rocauc").manifest
     measured = manifest.model_copy(update={"metrics": {"valid": every}})
     shown = result_table(measured, None)
-    assert shown is not None
     assert shown.columns == ("split", "scored by", "rocauc", "ap")
 
 
@@ -388,7 +386,6 @@ def test_what_was_compared_on_fewer_rows_stands_beside_what_the_model_has_on_the
     own = measured.metrics["valid"]["accuracy"]
     for challenger, where in ((own, ""), (0.3125, ", on the 853 rows that both were compared on")):
         shown = result_table(measured, gate(champion=0.4, challenger=challenger, rows=853))
-        assert shown is not None
         found = {row[1]: row[2] for row in shown.rows if row[0] == "valid"}
         assert found["this model"] == f"{own:.4f}"
         assert found[f"version 2, the champion before{where}"] == "0.4000"

@@ -42,7 +42,6 @@ def told(as_of: str, **changes: Any) -> dict[str, Any]:
 
 def test_drift_against_its_formulas() -> None:
     found = snapshots.drift([50, 50], [25, 75])
-    assert found is not None
     assert found["tvd"] == pytest.approx(0.25)
     assert found["psi"] == pytest.approx(-0.25 * math.log(0.5) + 0.25 * math.log(1.5), abs=1e-6)
     assert snapshots.drift([3, 1], [6, 2]) == {"psi": 0.0, "tvd": 0.0}
@@ -122,7 +121,6 @@ def test_classes_are_compared_by_name() -> None:
     found = snapshots.compare(before, now)["drift"]["labels"]
     assert found["tvd"] == pytest.approx(10 / 110, abs=1e-6)
     aligned = snapshots.label_counts(before, now)
-    assert aligned is not None
     assert (aligned[0], *(counts.tolist() for counts in aligned[1:])) == (["a", "b", "c"], [80, 0, 20], [80, 10, 20])
     turned = told("2", labels={"kind": "classes", "rows": 100, "counts": [20, 80]}, classes=["c", "a"])
     assert snapshots.compare(before, turned)["drift"]["labels"] == {"psi": 0.0, "tvd": 0.0}

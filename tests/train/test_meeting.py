@@ -208,7 +208,6 @@ def test_a_run_that_ends_before_its_ranks_come_tells_who_waits(tmp_path: Path, n
 
 def test_machines_at_other_stages_are_told_which() -> None:
     found = difference({**FACTS, STAGE: "evaluate"}, {**FACTS, STAGE: "train"}, 1)
-    assert found is not None
     assert found.startswith("machine 0 has come to evaluate and machine 1 to train")
     assert "--force train" in found
 

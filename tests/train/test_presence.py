@@ -76,7 +76,6 @@ def test_another_recipe_is_told_on_both_sides(home: Home, given_up: list[Excepti
 
 def test_other_data_is_told_on_both_sides(home: Home, given_up: list[Exception]) -> None:
     with present(home, made(0)) as first, present(home, made(1)) as here:
-        assert first is not None
         first.note("ingest", "aaaa")
         check(FirstMachine(here), 0.5, ingest="aaaa")
         with pytest.raises(RecipeError, match="ingest reads other data on machine 1"):
@@ -176,7 +175,6 @@ def test_a_command_is_seen_before_its_pipeline_begins(home: Home) -> None:
             assert here is early
         assert Post(home, made(0)).read(0)[0].ended is None
     sign, alive = Post(home, made(0)).read(0)
-    assert sign is not None
     assert sign.ended == {}
     assert not alive
 
@@ -189,7 +187,6 @@ def test_a_number_is_lent_by_one_command(home: Home, monkeypatch: pytest.MonkeyP
         with pytest.raises(RecipeError, match=r"is machine 1 of this job already \(on node7, process 77\)"), there:
             pass
     with present(home, made(1)) as here:
-        assert here is not None
         assert here.shown
     with killed(0, home), present(home, made(0)):  # waits for the other one's stages, as everywhere
         pass
