@@ -19,6 +19,8 @@ from tasks.preprocess.id_space import IdSpace
 from tasks.preprocess.label_profile import label_profile
 from tasks.preprocess.neighbors import write_neighbors
 from tasks.preprocess.node_arrays import write_graphs, write_nodes
+from tasks.preprocess.splits import rows
+from tasks.preprocess.splits.by_time import WrittenSplits
 from tasks.preprocess.splits.held_out import HeldOut, PairRule
 from tasks.preprocess.splits.link_negatives import complete_negatives
 from tasks.preprocess.splits.snapshot import Snapshot, take_snapshot
