@@ -51,7 +51,7 @@ def write_moments(writer: ArrayWriter, tasks: Array, at: Array, moments: tuple[i
 
 
 def finish_partition(folder: Path, writer: ArrayWriter, **fields: Any) -> Parent:
-    parent = as_partition(finish(folder, writer, time_unit="seconds", **fields))
+    parent = as_partition(finish(folder, writer, **{"time_unit": "seconds", **fields}))
     (folder / "manifest.json").write_text(parent.manifest.model_dump_json())
     return parent
 

@@ -74,7 +74,7 @@ def test_one_second_of_the_future_is_found(home: Home, shop: Recipe, monkeypatch
 def test_a_transform_that_is_fitted_on_all_rows_is_found(
     shop: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(build, "training_rows", lambda _, graph: np.arange(graph.num_nodes))
+    monkeypatch.setattr(build.rows, "training_rows", lambda _, graph: np.arange(graph.num_nodes))
     found = check_leaks(shop, Home.open(tmp_path), 20)
     # All seeds as of the first moment; nobody joins behind the second.
     assert found.changed["numbers of customers"] == 20, found
