@@ -74,7 +74,7 @@ def _changed(config: ConfigModel, prefix: str, usual: ConfigModel | None = None)
         if isinstance(value, ComponentConfig):
             if value.name != (default.name if isinstance(default, ComponentConfig) else default):
                 yield f"{key}.name", value.name
-            yield from ((inner, found) for inner, found in _changed(value, f"{key}.") if inner != f"{key}.name")
+            yield from ((inner, change) for inner, change in _changed(value, f"{key}.") if inner != f"{key}.name")
         elif isinstance(value, ConfigModel):
             yield from _changed(value, f"{key}.", default if isinstance(default, type(value)) else None)
         elif value != default or (field.is_required() and usual is None):

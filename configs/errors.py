@@ -79,9 +79,9 @@ def kind_of(error: GraphmillError) -> str:
 
 def error_of(kind: str, message: str) -> GraphmillError:
     """Return the error that another process told of (`kind_of`); a StageError where it is none of ours."""
-    found = globals().get(kind)
-    if isinstance(found, type) and issubclass(found, GraphmillError):
-        return found(message)
+    error_class = globals().get(kind)
+    if isinstance(error_class, type) and issubclass(error_class, GraphmillError):
+        return error_class(message)
     return StageError(message)
 
 

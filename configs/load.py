@@ -214,10 +214,10 @@ def _expand(value: Any, path: Path) -> Any:
 
     def replace(match: re.Match[str]) -> str:
         name, default = match.group(1), match.group(2)
-        found = os.environ.get(name) or default
-        if found is None:
+        setting = os.environ.get(name) or default
+        if setting is None:
             raise RecipeError(f"{path} needs the environment variable {name}; set it or write ${{{name}:-default}}")
-        return found
+        return setting
 
     return _VARIABLE.sub(replace, value)
 

@@ -74,10 +74,10 @@ def telling(names: Iterable[str]) -> list[str]:
 
     Where that is ROC-AUC or average precision, ranks among a whole pool of negatives tell nothing.
     """
-    found = list(dict.fromkeys(names))
-    if not found or found[0] not in ("rocauc", "ap", "pr_auc"):
-        return found
-    return [name for name in found if name != "mrr" and hits_of(name) is None]
+    metrics = list(dict.fromkeys(names))
+    if not metrics or metrics[0] not in ("rocauc", "ap", "pr_auc"):
+        return metrics
+    return [name for name in metrics if name != "mrr" and hits_of(name) is None]
 
 
 def check_metric(metric: str) -> str:
@@ -105,8 +105,8 @@ def check_measured(metric: str, others: Iterable[str] = ()) -> None:
 def metric_of(name: str, values: Mapping[str, float], split: str = "valid") -> float:
     """Return a metric. Raises RecipeError, naming what there is, where it is not measured."""
     if name not in values:
-        known = ", ".join(f"{split}/{one}" for one in values)
-        raise RecipeError(f"tracking.gate_metric={split}/{name} is not measured; there are {known or 'no metrics'}")
+        metrics = ", ".join(f"{split}/{one}" for one in values)
+        raise RecipeError(f"tracking.gate_metric={split}/{name} is not measured; there are {metrics or 'no metrics'}")
     return values[name]
 
 

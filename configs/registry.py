@@ -97,9 +97,11 @@ class Registry:
                 raise TypeError(f"{self.kind} {name!r}: {cls.__name__} needs a docstring: users see its first line")
             if self._configs.get(name, config) is not config:
                 raise TypeError(f"{self.kind} {name!r} is registered twice: {self._module_names[name]} has it")
-            known = self._classes.get(name)
-            if known and (known.__qualname__, _is_own(known)) != (cls.__qualname__, _is_own(cls)):
-                raise TypeError(f"{self.kind} {name!r} is registered twice: {known.__module__} and {cls.__module__}")
+            registered = self._classes.get(name)
+            if registered and (registered.__qualname__, _is_own(registered)) != (cls.__qualname__, _is_own(cls)):
+                raise TypeError(
+                    f"{self.kind} {name!r} is registered twice: {registered.__module__} and {cls.__module__}"
+                )
             self._classes[name] = cls
             setattr(cls, "Config", config)  # noqa: B010 (where its options stand apart, it need not name them)
             if not listed:
@@ -126,10 +128,10 @@ class Registry:
         if name not in self._classes:
             self._scan()
         if name not in self._classes:
-            known = self.names()
+            names = self.names()
             raise RecipeError(
-                f"unknown {self.kind} {readable(name, 200)!r}{did_you_mean(name, known)}; known: "
-                f"{', '.join(known) or 'none'}"
+                f"unknown {self.kind} {readable(name, 200)!r}{did_you_mean(name, names)}; known: "
+                f"{', '.join(names) or 'none'}"
             )
         return self._classes[name]
 
@@ -213,9 +215,9 @@ class Registry:
             self._scan()  # so that a name that is taken is noticed
             run_own_file(source, content, module_name)
         if _module_of(self._classes.get(name)) != module_name:
-            own = sorted(known for known, each in self._classes.items() if each.__module__ == module_name)
+            registered = sorted(known for known, each in self._classes.items() if each.__module__ == module_name)
             raise RecipeError(
-                f"{path} registers no {self.kind} {name!r} but {', '.join(own) or 'none'}; name one of those, "
+                f"{path} registers no {self.kind} {name!r} but {', '.join(registered) or 'none'}; name one of those, "
                 f"or remove {self.kind}.file"
             )
         self._own_files[digest] = content

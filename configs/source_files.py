@@ -54,9 +54,9 @@ def user_path(text: str | Path) -> Path:
         raise DataError(f"names no folder: {error}", path=text) from None
 
 
-def unknown_format(path: Path, known: Iterable[str]) -> DataError:
+def unknown_format(path: Path, formats: Iterable[str]) -> DataError:
     """Return what is wrong with a file whose name tells no format of those that are known."""
-    words = f"the name does not tell the format; known: {', '.join(known)} (and .gz, .zst); or give format"
+    words = f"the name does not tell the format; known: {', '.join(formats)} (and .gz, .zst); or give format"
     if path.suffix.lower() in DATA_SET_FILES:
         name, option = DATA_SET_FILES[path.suffix.lower()]
         words = f"is no table, but a file of the data set {name}: dataset={{name: {name}, {option}: {path}}}"
@@ -83,11 +83,11 @@ def look_up(path: Path) -> os.stat_result | None:
 
 def check_file(path: Path) -> os.stat_result:
     """Return the status of a regular file. Raises DataError saying what stands there instead (see `look_up`)."""
-    found = look_up(path)
-    if found is None:
+    status = look_up(path)
+    if status is None:
         raise DataError("there is no such file", path=path)
-    _check_kind(path, found.st_mode)
-    return found
+    _check_kind(path, status.st_mode)
+    return status
 
 
 def is_file(path: Path) -> bool:
@@ -97,8 +97,8 @@ def is_file(path: Path) -> bool:
 
 def is_folder(path: Path) -> bool:
     """Whether a folder stands at a path. Raises DataError for a path that cannot be looked up (see `look_up`)."""
-    found = look_up(path)
-    return found is not None and stat.S_ISDIR(found.st_mode)
+    status = look_up(path)
+    return status is not None and stat.S_ISDIR(status.st_mode)
 
 
 def names_in(folder: Path) -> list[Path]:

@@ -245,9 +245,9 @@ class RelationalTrainConfig(TrainConfig):
         others = {"self_training": None, "sampling": "cpu"}
         changed = [name for name, off in others.items() if getattr(self, name) != off]
         if changed:
-            wanted = others[changed[0]]
+            needed = others[changed[0]]
             raise ValueError(
                 f"{changed[0]} is not for models of typed graphs, whose batches the CPU samples as of each row's "
-                f"moment; set {changed[0]}={'null' if wanted is None else str(wanted).lower()}"
+                f"moment; set {changed[0]}={'null' if needed is None else str(needed).lower()}"
             )
         return self

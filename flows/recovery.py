@@ -166,12 +166,12 @@ class Recovery:
         if state in ("CRASHED", "FAILED"):
             since = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=_FORGET_SECONDS)
             ended = FlowRunFilterEndTime(after_=since)
-        wanted = FlowRunFilter(
+        those = FlowRunFilter(
             state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType(state)])),
             end_time=ended,
             tags=FlowRunFilterTags(all_=[RUN_TAG]),
         )
-        return all_pages(partial(self._client.read_flow_runs, flow_run_filter=wanted))
+        return all_pages(partial(self._client.read_flow_runs, flow_run_filter=those))
 
     @staticmethod
     def _age(run: Any) -> float:

@@ -16,12 +16,12 @@ OWN_FILE = "graphmill_file_"
 _LARGEST_BYTES = 10_000_000
 
 
-def read_own_file(path: Path, wanted: str | None, copy: Path | None) -> tuple[Path, bytes]:
-    """Return a file and its content; those of its copy where the copy alone has the digest `wanted`."""
+def read_own_file(path: Path, digest: str | None, copy: Path | None) -> tuple[Path, bytes]:
+    """Return a file and its content; those of its copy where the copy alone has the digest `digest`."""
     for place in (path, copy) if copy is not None else ():
         with contextlib.suppress(OSError, ValueError):
             content = _read(place)
-            if hashlib.sha256(content).hexdigest() == wanted:
+            if hashlib.sha256(content).hexdigest() == digest:
                 return place, content
     return path, _read(path)
 

@@ -26,7 +26,7 @@ def age_seconds(text: str) -> float:
 
 def bounds_of(text: str) -> list[tuple[str, float, bool]]:
     """Return the conditions of `>= 90 %, <= 5000`: `>=` or `<=`, number, whether per cent. Raises ValueError."""
-    found = []
+    bounds = []
     for part in re.split(r",(?=\s*[<>])", text):
         match = _BOUND.fullmatch(part.strip())
         if match is None:
@@ -34,12 +34,12 @@ def bounds_of(text: str) -> list[tuple[str, float, bool]]:
         number = float(match[2].replace(",", "").replace("_", ""))
         if number < 1:
             raise ValueError(f"{text!r}: shares are written as 90 %; numbers of rows are 1 or more")
-        found.append((match[1] or ">=", number, match[3] is not None))
+        bounds.append((match[1] or ">=", number, match[3] is not None))
     for is_share in (False, True):
-        least, most = ([n for sign, n, share in found if sign == s and share is is_share] for s in (">=", "<="))
+        least, most = ([n for sign, n, share in bounds if sign == s and share is is_share] for s in (">=", "<="))
         if least and most and max(least) > min(most):
             raise ValueError(f"{text!r}: no number of rows is both")
-    return found
+    return bounds
 
 
 def _bounds(value: Any) -> str:

@@ -14,10 +14,10 @@ def number_of_bytes(value: Any) -> Any:
     """Return the bytes that `500MB`, `1.5 GiB` or `2e9` mean; other values as they are. Raises ValueError: no size."""
     if not isinstance(value, str):
         return value
-    found = _SIZE.fullmatch(value.strip())
-    if found is None:
+    match = _SIZE.fullmatch(value.strip())
+    if match is None:
         raise ValueError(f"{value!r} is not a size; give bytes, or a unit as in 500MB or 1.5GiB")
-    return float(found[1]) * _UNITS[(found[2] or "").lower()]
+    return float(match[1]) * _UNITS[(match[2] or "").lower()]
 
 
 def in_words(num_bytes: float) -> str:

@@ -97,12 +97,12 @@ def open_references(files: Iterable[str]) -> bool:
 def as_of(files: Iterable[str], moment: str) -> tuple[str, ...]:
     """Return the entries, versioned tables of which no version is named as of a moment (`normalise_as_of`)."""
     moment = f"{moment}-12" if re.fullmatch(r"\d{4}", moment) else moment  # a bare number is a version
-    found = []
+    choices = []
     for one in files:
         reference = parse_reference(one) if is_versioned(one) else None
         is_open = reference is not None and not reference.is_fixed
-        found.append(str(replace(reference, as_of=moment)) if reference is not None and is_open else one)
-    return tuple(found)
+        choices.append(str(replace(reference, as_of=moment)) if reference is not None and is_open else one)
+    return tuple(choices)
 
 
 def _form(kind: str) -> str:

@@ -124,9 +124,9 @@ def status(backfill_id: IdArgument, as_json: JsonOption = False, home: HomeOptio
     from flows.terminal.console import print_result
 
     with home_server(home) as (place, client):
-        found = with_results(client, place, read_status(client, store.get(client, backfill_id)))
-    print_result(as_json, found.as_json(), lambda: tables.show_status(found))
-    if any(row.state in ("failed", "crashed") for row in found.rows):
+        progress = with_results(client, place, read_status(client, store.get(client, backfill_id)))
+    print_result(as_json, progress.as_json(), lambda: tables.show_status(progress))
+    if any(row.state in ("failed", "crashed") for row in progress.rows):
         raise typer.Exit(1)
 
 
@@ -191,9 +191,9 @@ def retry_failed(backfill_id: IdArgument, home: HomeOption = None) -> None:
     from flows.backfill import actions, store
 
     with home_server(home) as (place, client):
-        found = actions.retry_failed(client, store.get(client, backfill_id))
+        retried = actions.retry_failed(client, store.get(client, backfill_id))
         actions.settle_tracking(client, place, store.get(client, backfill_id))
-    print(f"{backfill_id}: " + (f"scheduled again: {', '.join(found)}" if found else "nothing has failed"))
+    print(f"{backfill_id}: " + (f"scheduled again: {', '.join(retried)}" if retried else "nothing has failed"))
 
 
 @app.command()
@@ -209,8 +209,8 @@ def report(
     from tasks.storage.file_names import file_name
 
     with home_server(home) as (place, client):
-        found = with_results(client, place, read_status(client, store.get(client, backfill_id)))
-        print(write_report(found, output or Path(f"{file_name(backfill_id)}.html")))
+        progress = with_results(client, place, read_status(client, store.get(client, backfill_id)))
+        print(write_report(progress, output or Path(f"{file_name(backfill_id)}.html")))
 
 
 def _plan_json(backfill: Any, planned: list[Any]) -> dict[str, Any]:

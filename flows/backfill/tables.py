@@ -33,10 +33,10 @@ def show_plan(backfill: Backfill, planned: list[Planned]) -> None:
 
 def show_created(backfill: Backfill, planned: list[Planned]) -> None:
     """Say what was made and where it can be followed."""
-    wanted = [item for item in planned if not item.skip]
+    to_run = [item for item in planned if not item.skip]
     out().print(
-        f"backfill {backfill.id}: {len(planned)} partitions, {len(wanted)} run"
-        + (f", {len(planned) - len(wanted)} skipped" if len(wanted) < len(planned) else ""),
+        f"backfill {backfill.id}: {len(planned)} partitions, {len(to_run)} run"
+        + (f", {len(planned) - len(to_run)} skipped" if len(to_run) < len(planned) else ""),
         markup=False,
     )
     out().print(champion_text(backfill), markup=False)

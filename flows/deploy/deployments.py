@@ -166,10 +166,10 @@ def parse_every(text: str) -> datetime.timedelta:
     match = _EVERY.fullmatch(text.strip())
     if match is None or int(match[1]) == 0:
         raise RecipeError(f"--every {text[:40]!r}: write 30m, 6h, 1d or 2w")
-    found = datetime.timedelta(**{_UNITS[match[2]]: int(match[1])})
-    if found > _LONGEST:
+    interval = datetime.timedelta(**{_UNITS[match[2]]: int(match[1])})
+    if interval > _LONGEST:
         raise RecipeError(f"--every {text!r} is more than ten years; write 30m, 6h, 1d or 2w")
-    return found
+    return interval
 
 
 def _local_timezone() -> str:
@@ -200,13 +200,13 @@ def server() -> Any:
 
 def find_deployment(client: Any, name: str, *, backfills: bool = False) -> Any:
     """Return a deployment (`backfills`: one of a recipe) by its name. Raises RecipeError with the known names."""
-    known = {deployment.name: deployment for deployment in _all(client)}
-    if name in known and backfills and "model" in known[name].parameters:
-        raise RecipeError(f"{name} makes {_subject(known[name])}; a backfill is of a recipe's deployment")
-    if name in known:
-        return known[name]
-    names = ", ".join(sorted(known)) or "none; make one with graphmill deploy RECIPE --name N"
-    raise RecipeError(f"no deployment {name!r}{did_you_mean(name, known)}; deployments: {names}")
+    by_name = {deployment.name: deployment for deployment in _all(client)}
+    if name in by_name and backfills and "model" in by_name[name].parameters:
+        raise RecipeError(f"{name} makes {_subject(by_name[name])}; a backfill is of a recipe's deployment")
+    if name in by_name:
+        return by_name[name]
+    names = ", ".join(sorted(by_name)) or "none; make one with graphmill deploy RECIPE --name N"
+    raise RecipeError(f"no deployment {name!r}{did_you_mean(name, by_name)}; deployments: {names}")
 
 
 def list_deployments(client: Any) -> list[DeploymentRow]:

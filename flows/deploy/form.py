@@ -87,14 +87,14 @@ def _sections(recipe: Recipe) -> dict[str, Any]:
     for name in Recipe.model_fields:
         section = getattr(recipe, name)
         if isinstance(section, ConfigModel):
-            found = _options(section, values[name])
-            if found:
+            options = _options(section, values[name])
+            if options:
                 about = (type(section).__doc__ or "").strip().splitlines()[0]
                 properties[name] = {
                     "type": "object",
                     "title": name,
                     "description": about,
-                    "properties": found,
+                    "properties": options,
                     "additionalProperties": False,
                 }
     properties["seed"] = {"type": "integer", "minimum": 0, "title": "seed", "description": f"Now {recipe.seed}."}
@@ -109,13 +109,13 @@ def _sections(recipe: Recipe) -> dict[str, Any]:
 
 def _options(section: ConfigModel, values: dict[str, Any]) -> dict[str, Any]:
     schema = type(section).model_json_schema()
-    found = {}
+    options = {}
     for name, field in schema["properties"].items():
         plain = _plain(field)
         if plain is not None and name != "name":
             about = " ".join(str(field.get("description", "")).split())
-            found[name] = {**plain, "title": name, "description": f"{about} Now {json.dumps(values[name])}.".strip()}
-    return found
+            options[name] = {**plain, "title": name, "description": f"{about} Now {json.dumps(values[name])}.".strip()}
+    return options
 
 
 def _plain(field: dict[str, Any]) -> dict[str, Any] | None:

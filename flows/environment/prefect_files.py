@@ -28,8 +28,8 @@ def ignore_folder_settings() -> None:
 
 def startup_path() -> str:
     """Return the `PYTHONPATH` with which Pythons that import Prefect first, as a worker's do, ignore the files too."""
-    known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    return os.pathsep.join(dict.fromkeys([str(_STARTUP), *filter(None, known)]))
+    folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return os.pathsep.join(dict.fromkeys([str(_STARTUP), *filter(None, folders)]))
 
 
 class _Finder(MetaPathFinder):

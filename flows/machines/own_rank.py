@@ -63,22 +63,24 @@ def own_rank(hosts: Sequence[str]) -> int:
     Raises RecipeError: it is not in the list, or in several places; the message names both sides.
     """
     names, addresses = _own_names(), _own_addresses()
-    found = [rank for rank, host in enumerate(hosts) if host.lower() in names]
+    ranks = [rank for rank, host in enumerate(hosts) if host.lower() in names]
     unknown: list[str] = []
-    if not found:
+    if not ranks:
         resolved = {rank: _addresses_of(host) for rank, host in enumerate(hosts)}
         unknown = [hosts[rank] for rank, some in resolved.items() if not some]
-        found = [rank for rank, some in resolved.items() if any(one in addresses or one.is_loopback for one in some)]
-    if len(found) == 1:
-        return found[0]
-    own = f"this machine is {' or '.join(sorted(names))}, at {', '.join(map(str, sorted(addresses, key=str)))}"
-    if found:
-        twice = " and ".join(hosts[rank] for rank in found)
-        raise RecipeError(f"train.hosts: {twice} are one machine; name it once, or say train.machine_rank=N. {own}")
+        ranks = [rank for rank, some in resolved.items() if any(one in addresses or one.is_loopback for one in some)]
+    if len(ranks) == 1:
+        return ranks[0]
+    this_machine = f"this machine is {' or '.join(sorted(names))}, at {', '.join(map(str, sorted(addresses, key=str)))}"
+    if ranks:
+        twice = " and ".join(hosts[rank] for rank in ranks)
+        raise RecipeError(
+            f"train.hosts: {twice} are one machine; name it once, or say train.machine_rank=N. {this_machine}"
+        )
     blind = f" ({', '.join(unknown)}: no address is known here)" if unknown else ""
     raise RecipeError(
-        f"train.hosts: none of {', '.join(hosts)} is this machine{blind}; {own}. Put one of these into the list, or "
-        "say which machine of it this is: train.machine_rank=N, 0 for the first"
+        f"train.hosts: none of {', '.join(hosts)} is this machine{blind}; {this_machine}. Put one of these into the "
+        "list, or say which machine of it this is: train.machine_rank=N, 0 for the first"
     )
 
 
@@ -94,8 +96,8 @@ def _own_addresses() -> set[Address]:
     """Return the addresses of this machine's interfaces but the loopback, which every machine has."""
     import psutil
 
-    known = (socket.AF_INET, socket.AF_INET6)
-    texts = [item.address for items in psutil.net_if_addrs().values() for item in items if item.family in known]
+    families = (socket.AF_INET, socket.AF_INET6)
+    texts = [item.address for items in psutil.net_if_addrs().values() for item in items if item.family in families]
     addresses = {_address(text) for text in texts}
     return {address for address in addresses if not address.is_loopback}
 
@@ -103,10 +105,10 @@ def _own_addresses() -> set[Address]:
 def _addresses_of(host: str) -> set[Address]:
     """Return what a name resolves to; nothing where it does not."""
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:
         return set()
-    return {_address(str(item[4][0])) for item in found}
+    return {_address(str(item[4][0])) for item in addresses}
 
 
 def _address(text: str) -> Address:

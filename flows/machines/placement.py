@@ -55,9 +55,9 @@ def place_run(recipe: str, overrides: Sequence[str], hosts: str | None, *, ssh: 
         if "hosts" in options:
             raise RecipeError("--hosts and train.hosts= are one option; give one of them")
         changes += hosts_changes(hosts)
-    elif not _says_where(options, written) and (found := scheduled_placement(os.environ)) is not None:
-        changes += _changes(found, {**written, **options}.get("num_machines", 1))
-        source = found.source
+    elif not _says_where(options, written) and (scheduled := scheduled_placement(os.environ)) is not None:
+        changes += _changes(scheduled, {**written, **options}.get("num_machines", 1))
+        source = scheduled.source
     changes += overrides
     read = load_own_recipe(recipe, changes)
     if more := rank_changes(read.train, changes):
@@ -99,16 +99,16 @@ def check_begins_here(train: TrainBase) -> None:
     )
 
 
-def _changes(found: Placement, num_machines: Any) -> list[str]:
+def _changes(placement: Placement, num_machines: Any) -> list[str]:
     """Return what a scheduler says, as changes; `num_machines` is what the recipe or an option says."""
-    changes = [f"train.machine_rank={found.machine_rank}", f"train.rendezvous={json.dumps(found.rendezvous)}"]
-    if found.hosts:
-        changes.append(f"train.hosts={json.dumps(found.hosts)}")
-    if num_machines in (1, found.num_machines):
-        return [*changes, f"train.num_machines={found.num_machines}"]
+    changes = [f"train.machine_rank={placement.machine_rank}", f"train.rendezvous={json.dumps(placement.rendezvous)}"]
+    if placement.hosts:
+        changes.append(f"train.hosts={json.dumps(placement.hosts)}")
+    if num_machines in (1, placement.num_machines):
+        return [*changes, f"train.num_machines={placement.num_machines}"]
     raise RecipeError(
-        f"train.num_machines={num_machines}, but {found.source} gives {found.num_machines}; leave train.num_machines "
-        "out, or ask the scheduler for as many"
+        f"train.num_machines={num_machines}, but {placement.source} gives {placement.num_machines}; leave "
+        "train.num_machines out, or ask the scheduler for as many"
     )
 
 

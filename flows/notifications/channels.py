@@ -55,8 +55,8 @@ def check_url(kind: Kind, url: str) -> None:
         scheme, place = urlsplit(url)[:2]
     except ValueError:
         scheme = place = ""
-    wanted = ("mailto", "mailtos") if kind == "email" else ("http", "https")
-    if scheme not in wanted or not place:
+    schemes = ("mailto", "mailtos") if kind == "email" else ("http", "https")
+    if scheme not in schemes or not place:
         example = "mailtos://USER:PASSWORD@HOST?to=ME@EXAMPLE.ORG" if kind == "email" else "https://HOST/..."
         raise RecipeError(f"--{kind} {url!r} is not such an address; write {example}")
 
@@ -103,8 +103,8 @@ def _automation(name: str, occasion: Occasion, block_id: Any) -> Any:
 
 def _documents(client: Any) -> dict[str, Any]:
     documents = client.read_block_documents(limit=200)
-    found = {d.name.removeprefix(_BLOCK): d for d in documents if d.name and d.name.startswith(_BLOCK)}
-    return dict(sorted(found.items()))
+    by_name = {d.name.removeprefix(_BLOCK): d for d in documents if d.name and d.name.startswith(_BLOCK)}
+    return dict(sorted(by_name.items()))
 
 
 def listed(client: Any) -> list[tuple[str, str, str]]:
@@ -117,10 +117,10 @@ def listed(client: Any) -> list[tuple[str, str, str]]:
 
 
 def _find(client: Any, name: str) -> Any:
-    known = _documents(client)
-    if name not in known:
-        raise RecipeError(f"no channel {name!r}{did_you_mean(name, known)}; channels: {', '.join(known) or 'none'}")
-    return known[name]
+    by_name = _documents(client)
+    if name not in by_name:
+        raise RecipeError(f"no channel {name!r}{did_you_mean(name, by_name)}; channels: {', '.join(by_name) or 'none'}")
+    return by_name[name]
 
 
 def remove(client: Any, name: str) -> None:

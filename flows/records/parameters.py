@@ -41,20 +41,20 @@ def requested_overrides(
 
 
 def _leaves(values: dict[str, Any], prefix: str) -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
+    leaves: list[tuple[str, Any]] = []
     for key, value in values.items():
         if isinstance(value, dict):
-            found += _leaves(value, f"{prefix}{key}.")
+            leaves += _leaves(value, f"{prefix}{key}.")
         elif value is not None:
-            found.append((f"{prefix}{key}", value))
-    return found
+            leaves.append((f"{prefix}{key}", value))
+    return leaves
 
 
 def leaves_champion(tags: Iterable[str]) -> bool:
     """Whether a flow run with these tags is not to choose a champion: `--no-promote`, a backfill's not asked to."""
-    known = set(tags)
-    backfills = PROMOTE_TAG not in known and any(tag.startswith(BACKFILL_TAG) for tag in known)
-    return backfills or NO_PROMOTE_TAG in known
+    tag_set = set(tags)
+    backfills = PROMOTE_TAG not in tag_set and any(tag.startswith(BACKFILL_TAG) for tag in tag_set)
+    return backfills or NO_PROMOTE_TAG in tag_set
 
 
 def check_moment(text: str) -> None:

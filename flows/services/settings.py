@@ -86,9 +86,9 @@ class ServiceSettings(BaseModel):
     @property
     def names(self) -> tuple[str, ...]:
         """Names and addresses that a request's Host may carry."""
-        own = ("localhost", "127.0.0.1", "[::1]")
+        local = ("localhost", "127.0.0.1", "[::1]")
         bound = () if self.host in EVERYWHERE else (self.reachable_host,)
-        return tuple(dict.fromkeys((*own, *bound, *self.public_names)))
+        return tuple(dict.fromkeys((*local, *bound, *self.public_names)))
 
     @property
     def prefect_database(self) -> str | None:

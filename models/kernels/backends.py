@@ -20,13 +20,13 @@ def has_triton() -> bool:
 _takes_triton = False
 
 
-def take_triton(wanted: bool) -> None:
+def take_triton(enabled: bool) -> None:
     """Say whether Triton's kernels compute on GPUs, in the whole process; without a word torch's functions do.
 
     None of these kernels has run on a GPU yet.
     """
     global _takes_triton
-    _takes_triton = wanted
+    _takes_triton = enabled
 
 
 def on_triton(x: Tensor) -> bool:

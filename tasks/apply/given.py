@@ -131,12 +131,12 @@ def ids_are_texts(dataset: DatasetStore, table: str) -> bool:
     return table in dataset and is_text(pa.type_for_alias(dataset.table(table).columns["original_id"]))
 
 
-def check_known(path: Path, column: str, given: pa.Array, found: Array) -> None:
+def check_known(path: Path, column: str, given: pa.Array, rows: Array) -> None:
     """Refuse ids that the data or the graph has not (see `IdMap.find`). Raises DataError naming the first."""
-    missing = np.flatnonzero(found < 0)
+    missing = np.flatnonzero(rows < 0)
     if len(missing):
         row = int(missing[0])
-        why = "is not in the data" if found[row] == -1 else "is left out of the graph (components.keep, snapshot.as_of)"
+        why = "is not in the data" if rows[row] == -1 else "is left out of the graph (components.keep, snapshot.as_of)"
         more = f", and {len(missing) - 1:,} more" if len(missing) > 1 else ""
         raise DataError(
             f"{given[row].as_py()!r} {why}{more}; leave it out", path=path, row=row, column=_called(path, column)

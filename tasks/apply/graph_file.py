@@ -166,8 +166,8 @@ def _fields(store: GraphStore, names: dict[str, str], rows: Any, of: TypeColumns
 
 def _own_features(store: GraphStore, kind: str, nodes: Array) -> dict[str, Tensor]:
     """Return the features of nodes of a type that has matrices of its own."""
-    own = {name: store.get(array_of_type(name, kind)) for name in ("feat", "feat_cat")}
-    tables = {name: table for name, table in own.items() if table is not None}
+    features = {name: store.get(array_of_type(name, kind)) for name in ("feat", "feat_cat")}
+    tables = {name: table for name, table in features.items() if table is not None}
     if not tables:
         return {}
     rows = store["node_ids"][nodes] - store.manifest.type_offsets[store.manifest.node_types.index(kind)]

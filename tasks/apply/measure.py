@@ -65,15 +65,15 @@ class MeasureJob(ScoringJob):
 
 def find_nodes(store: GraphStore, ids: Array) -> Array:
     """Return the nodes of a graph that the data set calls `ids`, int64. Raises DataError where one is not there."""
-    known = store.get("node_ids")
-    if known is None:
-        known = np.arange(store.manifest.num_nodes)
-    place = np.full(int(max(known.max(initial=0), ids.max(initial=0))) + 1, -1, np.int64)
-    place[known] = np.arange(len(known))
-    found = place[ids]
-    if (found < 0).any():
-        raise DataError(f"prepared as its training was, the data lacks {int((found < 0).sum()):,} of the rows")
-    return found
+    node_ids = store.get("node_ids")
+    if node_ids is None:
+        node_ids = np.arange(store.manifest.num_nodes)
+    place = np.full(int(max(node_ids.max(initial=0), ids.max(initial=0))) + 1, -1, np.int64)
+    place[node_ids] = np.arange(len(node_ids))
+    places = place[ids]
+    if (places < 0).any():
+        raise DataError(f"prepared as its training was, the data lacks {int((places < 0).sum()):,} of the rows")
+    return places
 
 
 def predict(opened: Opened, rows: TaskRows, classes: list[str] | None, names: list[str] | None) -> Prediction:
@@ -123,8 +123,8 @@ class ModelsMeasured:
         self.manifest = self.first.store.manifest
         self.kind = kind_of(self.manifest)
         self.measuring = Measuring.of(job.evaluator, self.manifest)
-        own = self.kind.rows(self.first.predictor, MEASURED)
-        self.rows = replace(self.kind.named_rows(own, self.first.ids.dense), split=None)
+        rows = self.kind.rows(self.first.predictor, MEASURED)
+        self.rows = replace(self.kind.named_rows(rows, self.first.ids.dense), split=None)
         self.telling = 0
 
     def run(self) -> dict[str, Any]:

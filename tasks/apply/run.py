@@ -85,9 +85,9 @@ class OutputRequest:
         return placed
 
     def _place(self, stem: str, endings: dict[str, str]) -> tuple[Path, str]:
-        known = ", ".join(endings)
+        listed = ", ".join(endings)
         if self.format is not None and self.format not in endings:
-            raise RecipeError(f"--format {self.format} is none of {self.what}'s: {known}")
+            raise RecipeError(f"--format {self.format} is none of {self.what}'s: {listed}")
         chosen = self.format or next(iter(endings))
         if self.output is None:
             return Path(f"{file_name(stem)}-{self.what}{endings[chosen]}").resolve(), chosen

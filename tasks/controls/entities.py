@@ -98,14 +98,14 @@ class EntityRows:
 
     def _end(self, sample: TypedSample, place: int, wanted: Sequence[int]) -> tuple[Array, Array]:
         """Return what is one key away from an end of the distinct rows of a sample, float32 (m, F), and its codes."""
-        relation, found = self._edges.relations[place], sample.layers[0].relations[place]
-        some = np.flatnonzero(np.diff(found.indptr))
-        ends = sample.ids[relation.source][found.indices[found.indptr[some]]]
+        relation, drawn = self._edges.relations[place], sample.layers[0].relations[place]
+        some = np.flatnonzero(np.diff(drawn.indptr))
+        ends = sample.ids[relation.source][drawn.indices[drawn.indptr[some]]]
         cuts = None if sample.cuts is None else sample.cuts[relation.target][some]
         further = self._sampler.sample(ends, cuts, 0)
         columns = [self._summary(further, into) for into in self._edges.into[relation.source]]
         width = sum(one.shape[1] for one in columns)
-        nearby = np.full((len(found.indptr) - 1, width), np.nan, np.float32)
+        nearby = np.full((len(drawn.indptr) - 1, width), np.nan, np.float32)
         codes = np.full((len(nearby), len(wanted)), -1, np.int32)
         if columns:
             nearby[some] = np.concatenate(columns, axis=1)[further.seed_rows]
@@ -116,32 +116,32 @@ class EntityRows:
 
     def _summary(self, sample: TypedSample, place: int) -> Array:
         """Return one relation's columns of `nearby` for the distinct rows of a sample, float32 (m, F)."""
-        relation, found = self._edges.relations[place], sample.layers[0].relations[place]
-        count = np.diff(found.indptr)
-        columns = [count[:, None].astype(np.float32), self._newest(sample, relation, found)[:, None]]
+        relation, drawn = self._edges.relations[place], sample.layers[0].relations[place]
+        count = np.diff(drawn.indptr)
+        columns = [count[:, None].astype(np.float32), self._newest(sample, relation, drawn)[:, None]]
         of_source, of_edge = self._averaged(place)
-        sources = sample.ids[relation.source][found.indices]
+        sources = sample.ids[relation.source][drawn.indices]
         tables = [self._numbers_of.gather(relation.source, sources, of_source, np.float32)]
         if of_edge:
-            assert found.positions is not None
-            tables.append(gather_columns(self._store["edge_feat"], found.positions, of_edge, np.float32))
+            assert drawn.positions is not None
+            tables.append(gather_columns(self._store["edge_feat"], drawn.positions, of_edge, np.float32))
         for x in tables:
             if x is not None:
-                means = segment_reduce(x, torch.from_numpy(found.indptr), "mean").numpy()
+                means = segment_reduce(x, torch.from_numpy(drawn.indptr), "mean").numpy()
                 columns.append(np.where(count[:, None] > 0, means, np.nan))
         return np.concatenate(columns, axis=1)
 
-    def _newest(self, sample: TypedSample, relation: Relation, found: RelationSample) -> Array:
+    def _newest(self, sample: TypedSample, relation: Relation, drawn: RelationSample) -> Array:
         """Return the age of the newest edge, float32 (m,): it is the last one of each row. Of an end, its own age."""
-        newest = np.full(len(found.indptr) - 1, np.nan, np.float32)
+        newest = np.full(len(drawn.indptr) - 1, np.nan, np.float32)
         if sample.cuts is None:
             return newest
-        assert found.positions is not None
-        some = np.diff(found.indptr) > 0
-        last = found.indptr[1:][some] - 1
-        time = np.asarray(self._store["node_time"][sample.ids[relation.source][found.indices[last]]])
+        assert drawn.positions is not None
+        some = np.diff(drawn.indptr) > 0
+        last = drawn.indptr[1:][some] - 1
+        time = np.asarray(self._store["node_time"][sample.ids[relation.source][drawn.indices[last]]])
         if "edge_time" in self._store and not relation.is_own_key:
-            time = np.maximum(time, self._store["edge_time"][found.positions[last]])
+            time = np.maximum(time, self._store["edge_time"][drawn.positions[last]])
         cuts = sample.cuts[relation.target][: len(newest)][some]
         newest[some] = ages(time, cuts, self._facts.age_unit).numpy()
         return newest

@@ -175,7 +175,7 @@ def read_rows(
     kinds: dict[str, list[FeatureColumn]] = {"numeric": [], "categorical": []}
     for feature in features:
         kinds[feature.kind].append(feature)
-    widths = {kind: sum(feature.dim for feature in found) for kind, found in kinds.items()}
+    widths = {kind: sum(feature.dim for feature in columns_of_kind) for kind, columns_of_kind in kinds.items()}
     numbers = create_array(scratch / "numbers.npy", (len(rows), widths["numeric"]), np.float32)
     codes = create_array(scratch / "codes.npy", (len(rows), widths["categorical"]), np.int32)
     for shard in dataset.shards(table):

@@ -47,11 +47,11 @@ class RowControl:
         if "graphs" in graph.dataset:
             sizes = graph.dataset.column("graphs", "num_nodes")
             offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
-            wanted = np.arange(offsets[-1])
+            nodes = np.arange(offsets[-1])
         else:
             held = [np.asarray(store[f"{split}_idx"]) for split in manifest.splits if f"{split}_idx" in store]
-            wanted = rows = np.unique(ids.rows(np.concatenate(held)))
-        features = OwnFeatures(*read_rows(graph.dataset, table, columns, wanted, graph.scratch), offsets)
+            nodes = rows = np.unique(ids.rows(np.concatenate(held)))
+        features = OwnFeatures(*read_rows(graph.dataset, table, columns, nodes, graph.scratch), offsets)
         places = sample if rows is None else np.searchsorted(rows, ids.rows(sample))
         features.fit(places)
         x = np.concatenate([part for _, part in features.parts(places)])
@@ -133,8 +133,8 @@ def _constant_scores(manifest: GraphManifest, labels: Array, rows: Array, num_sc
     """Return by metric the best scores that are the same for every row, float32 (C,); `_ANY_METRIC`: of all others."""
     label = np.asarray(labels[rows])
     if manifest.label_type.is_number:
-        known = [column[~np.isnan(column)] for column in label.T]
-        medians = [np.median(values) if len(values) else 0.0 for values in known]
+        labelled = [column[~np.isnan(column)] for column in label.T]
+        medians = [np.median(values) if len(values) else 0.0 for values in labelled]
         return {_ANY_METRIC: label_scale(labels, rows)[0].astype(np.float32), "mae": np.array(medians, np.float32)}
     if manifest.label_type.one_of_many:
         counts = np.bincount(label[label >= 0].astype(np.int64).ravel(), minlength=num_scores)

@@ -116,17 +116,17 @@ def moment_controls(graph: ControlledGraph, num_scores: int) -> dict[str, Moment
 
 
 def _linear(graph: ControlledGraph, entities: EntityRows, train: Array, num_scores: int) -> LinearControl:
-    own = OwnFeatures(entities.numbers, entities.codes)
+    features = OwnFeatures(entities.numbers, entities.codes)
     columns = [FeatureColumn(column="numbers", kind="numeric", dim=entities.numbers.shape[1])]
     if entities.codes.shape[1]:
         columns.append(FeatureColumn(column="codes", kind="categorical", dim=entities.codes.shape[1]))
     sample = training_sample(labelled(train, graph.store["label"]), tuple(columns), num_scores)
     places = entities.places(sample)
-    own.fit(places)
-    x = np.concatenate([part for _, part in own.parts(places)])
+    features.fit(places)
+    x = np.concatenate([part for _, part in features.parts(places)])
     label = np.asarray(graph.store["label"][sample])
     model = linear.fit(x, label, graph.store.manifest.label_type, num_scores)
-    return LinearControl(graph, entities, model, own)
+    return LinearControl(graph, entities, model, features)
 
 
 PAST_COLUMNS = (LAST_VALUE_CONTROL, OWN_MEAN_CONTROL)

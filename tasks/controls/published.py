@@ -60,10 +60,10 @@ class PublishedControl(Rule):
         entities = EntityRows(self.graph.store, nodes[order], self.graph.scratch)
         control: MomentControl
         if self.control == FEATURES_CONTROL:
-            own = OwnFeatures(entities.numbers, entities.codes)
-            own.settle(self.state)
+            features = OwnFeatures(entities.numbers, entities.codes)
+            features.settle(self.state)
             model = linear.LinearModel(self.state["weight"], self.state["bias"])
-            control = LinearControl(self.graph, entities, model, own)
+            control = LinearControl(self.graph, entities, model, features)
         else:
             control = BoostedControl(self.graph, entities, self._trees())
         scores = np.empty((len(nodes), self.facts.out_dim), np.float32)
@@ -79,10 +79,10 @@ class PublishedControl(Rule):
 
     def pair_scores(self, pairs: Array) -> Array:
         """Score pairs by their ends' neighbours."""
-        found = NeighborhoodControl(self.graph.store).scores(pairs)
-        if found is None:
+        scores = NeighborhoodControl(self.graph.store).scores(pairs)
+        if scores is None:
             raise self._refusal(f"{len(pairs):,} pairs, whose neighbours are too many to look at")
-        return found[self.control]
+        return scores[self.control]
 
     def ranked(self, tasks: Array, k: int | None) -> RankedRows:
         """Rank all candidates for tasks."""

@@ -130,16 +130,16 @@ def choose_thresholds(label: Array, score: Floats) -> list[tuple[str, float]]:
     right, taken = np.cumsum(hit)[last_of_score], last_of_score + 1
     precision, recall = right / taken, right / positives
     f1 = 2 * right / (taken + positives)
-    found = [("best F1", float(ordered[last_of_score[int(f1.argmax())]]))]
-    for wanted in _PRECISIONS:
-        reached = np.flatnonzero((precision >= wanted) & (taken >= _FEWEST_FLAGGED))
-        if len(reached) and wanted > positives / len(label):
+    thresholds = [("best F1", float(ordered[last_of_score[int(f1.argmax())]]))]
+    for precision_goal in _PRECISIONS:
+        reached = np.flatnonzero((precision >= precision_goal) & (taken >= _FEWEST_FLAGGED))
+        if len(reached) and precision_goal > positives / len(label):
             best = reached[int(recall[reached].argmax())]
-            found.append((f"precision at least {wanted:g}", float(ordered[last_of_score[best]])))
+            thresholds.append((f"precision at least {precision_goal:g}", float(ordered[last_of_score[best]])))
     for share in _SHARES:
         place = max(0, int(np.ceil(share * len(label))) - 1)
-        found.append((f"the highest {share:.0%}", float(ordered[place])))
-    return found
+        thresholds.append((f"the highest {share:.0%}", float(ordered[place])))
+    return thresholds
 
 
 def outcome(label: Array, score: Floats, threshold: float) -> dict[str, float]:
@@ -165,8 +165,8 @@ def _logits(prediction: Prediction) -> tuple[Array, Floats]:
     else:
         assert prediction.label is not None
         assert prediction.scores is not None
-        known = np.flatnonzero((prediction.label >= 0) & (prediction.label < prediction.scores.shape[1]))
-        rows = known[_evenly(len(known))]
+        labelled = np.flatnonzero((prediction.label >= 0) & (prediction.label < prediction.scores.shape[1]))
+        rows = labelled[_evenly(len(labelled))]
         label, logits = prediction.label[rows], prediction.scores[rows].astype(np.float64)
     return label.astype(np.int64), logits
 
@@ -183,8 +183,8 @@ def _binary(prediction: Prediction) -> tuple[Array, Floats] | None:
     label, score = prediction.columns()
     if label.shape[1] != 1:
         return None
-    known = ~np.isnan(label[:, 0])
-    return label[known, 0], score[known, 0]
+    labelled = ~np.isnan(label[:, 0])
+    return label[labelled, 0], score[labelled, 0]
 
 
 def _nll(label: Array, logits: Floats) -> float:

@@ -57,8 +57,8 @@ def layout_of_vectors(vectors: Array, options: LayoutOptions, seed: int, say: Sa
     from tasks.train.layout.engine import lay_out
 
     model: LayoutConfig = MODELS.config({"name": options.method, "dim": options.dim})  # type: ignore[assignment]
-    found = neighbor_graph(vectors, options.neighbors.settled(model.usual_weights), seed, num_threads())
-    edges = EdgeList(found.indptr, found.indices, found.weight)
+    neighbors = neighbor_graph(vectors, options.neighbors.settled(model.usual_weights), seed, num_threads())
+    edges = EdgeList(neighbors.indptr, neighbors.indices, neighbors.weight)
     return lay_out(edges, model, pca_start(vectors, options.dim, seed), seed=seed, say=say)
 
 

@@ -78,8 +78,8 @@ class RankedPredictor(Predictor):
 
 
 def _node_scores(parts: PartPredictor, model: GraphModel, nodes: Array) -> Array:
-    own = slice(*np.searchsorted(nodes, parts.ranges.own))
-    return parts.ranges.to_main(parts.node_scores(model, nodes[own]))
+    own_rows = slice(*np.searchsorted(nodes, parts.ranges.own))
+    return parts.ranges.to_main(parts.node_scores(model, nodes[own_rows]))
 
 
 @contextmanager

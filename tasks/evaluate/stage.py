@@ -31,10 +31,10 @@ def config(recipe: Recipe) -> dict[str, Any]:
     """Return what is measured: evaluator, splits, whether predictions are written; of vectors how many nodes."""
     if recipe.is_layout:
         return {}
-    found: dict[str, Any] = {"evaluate": cache_view(recipe.evaluate)}
+    options: dict[str, Any] = {"evaluate": cache_view(recipe.evaluate)}
     if not isinstance(recipe.train, TrainConfig):
-        found["most_labelled"] = MOST_LABELLED
-    return found
+        options["most_labelled"] = MOST_LABELLED
+    return options
 
 
 def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:

@@ -64,12 +64,12 @@ def _classes(store: GraphStore, num_classes: int, most: int) -> tuple[Array, Ten
     nodes = sample_rows(nodes, most)
     label = targets(manifest, np.asarray(store["label"][nodes]))
     if label.dim() == 1:
-        known = label >= 0
+        labelled = label >= 0
         members = torch.nn.functional.one_hot(label.clamp(min=0), num_classes).bool()
     else:
         members = torch.nan_to_num(label) > 0.5
-        known = members.any(1)
-    return nodes[known.numpy()], members[known] if known.sum() > 10 else None
+        labelled = members.any(1)
+    return nodes[labelled.numpy()], members[labelled] if labelled.sum() > 10 else None
 
 
 def _lengths_by_degree(lengths: Array, store: GraphStore) -> dict[str, Any]:

@@ -92,8 +92,8 @@ def hardly_above_controls(metric: str, report: Mapping[str, Any]) -> list[str]:
     `report` as in `lost_to_controls`, its `report` with `intervals` (`SureMetrics.intervals`).
     """
     lines = []
-    for split, found in report["report"]["intervals"].items():
-        for name, (low, high) in found["above"].items():
+    for split, intervals in report["report"]["intervals"].items():
+        for name, (low, high) in intervals["above"].items():
             if CONTROLS[name].gates and low <= 0 <= high:
                 lines.append(
                     f"{split}: that {metric} is better than that of {CONTROLS[name].what} may be chance: in at least "

@@ -65,10 +65,10 @@ class Evaluator:
 
         Of links that are predicted by relation, the mean over relations; so too of kinds of negatives.
         """
-        found = [self.values(own) for own in prediction.groups(self.relations)]
-        if not found:
+        by_group = [self.values(group) for group in prediction.groups(self.relations)]
+        if not by_group:
             raise DataError("no relation has both edges and negatives on this split; there is nothing to rank")
-        return {name: float(np.mean([values[name] for values in found])) for name in found[0]}
+        return {name: float(np.mean([values[name] for values in by_group])) for name in by_group[0]}
 
     def values(self, prediction: Prediction) -> dict[str, float]:
         """Measure pairs of one relation, or anything else."""

@@ -127,9 +127,9 @@ def mean_over_tasks(label: Array, score: Floats, metric: Any) -> float:
 
 def column_accuracy(label: Array, predicted: Array) -> float:
     """Share of right predictions a column, averaged over the columns that have labels; (n, T) each, NaN: missing."""
-    known = ~np.isnan(label)
-    right = (label == predicted) & known
-    count = known.sum(axis=0)
+    labelled = ~np.isnan(label)
+    right = (label == predicted) & labelled
+    count = labelled.sum(axis=0)
     return float(np.mean(right.sum(axis=0)[count > 0] / count[count > 0])) if count.any() else float("nan")
 
 
@@ -170,8 +170,8 @@ def f1_of_columns(label: Array, predicted: Array, average: str) -> float:
     `macro` averages over columns (0 where neither a label nor a prediction is positive, as scikit-learn does),
     `micro` pools all entries. Of a single column the F1 of its positive class.
     """
-    known = ~np.isnan(label)
-    truth, guess = (label == 1) & known, (predicted == 1) & known
+    labelled = ~np.isnan(label)
+    truth, guess = (label == 1) & labelled, (predicted == 1) & labelled
     right = (truth & guess).sum(axis=0).astype(np.float64)
     total = truth.sum(axis=0) + guess.sum(axis=0)
     if average == "micro":
@@ -201,14 +201,14 @@ def r2(label: Array, value: Floats) -> float:
 def _labelled_columns(label: Array, value: Floats) -> Iterator[tuple[Floats, Floats]]:
     """Yield labels, float64, and values of the labelled rows of each column that has any."""
     for truth, guess in zip(label.T, value.T, strict=True):
-        known = ~np.isnan(truth)
-        if known.any():
-            yield truth[known].astype(np.float64), guess[known]
+        labelled = ~np.isnan(truth)
+        if labelled.any():
+            yield truth[labelled].astype(np.float64), guess[labelled]
 
 
 def _mean(values: Iterable[Any]) -> float:
-    found = list(values)
-    return float(np.mean(found)) if found else float("nan")
+    numbers = list(values)
+    return float(np.mean(numbers)) if numbers else float("nan")
 
 
 def ranks(positive: Floats, negative: Floats) -> Floats:
@@ -259,24 +259,24 @@ def hits(positive: Floats, negative: Floats, k: int) -> float:
     return float(np.mean(positive > threshold))
 
 
-def mrr_of_triples(found: TripleRanks) -> dict[str, float]:
+def mrr_of_triples(ranks: TripleRanks) -> dict[str, float]:
     """Return `mrr` of true entities' ranks, the mean rank, and the MRR with each tie won, and with each tie lost.
 
     MRR, Hits@K and mean rank go by the mean of optimistic and pessimistic rank, as PyKEEN ("realistic") and LibKGE do.
     """
-    mean = found.mean
+    mean = ranks.mean
     return {
         "mrr": float(np.mean(1 / mean)),
-        **{f"hits@{k}": hits_of_triples(found, k) for k in (1, 3, 10)},
+        **{f"hits@{k}": hits_of_triples(ranks, k) for k in (1, 3, 10)},
         "mean_rank": float(np.mean(mean)),
-        "mrr_optimistic": float(np.mean(1 / found.optimistic)),
-        "mrr_pessimistic": float(np.mean(1 / found.pessimistic)),
+        "mrr_optimistic": float(np.mean(1 / ranks.optimistic)),
+        "mrr_pessimistic": float(np.mean(1 / ranks.pessimistic)),
     }
 
 
-def hits_of_triples(found: TripleRanks, k: int) -> float:
+def hits_of_triples(ranks: TripleRanks, k: int) -> float:
     """Share of true entities whose mean of optimistic and pessimistic rank is at most k."""
-    return float(np.mean(found.mean <= k))
+    return float(np.mean(ranks.mean <= k))
 
 
 def probabilities(scores: Floats) -> Floats:

@@ -64,8 +64,8 @@ class Prediction:
         `relations`: those that count; empty: all.
         """
         if self.relations is not None:
-            return [own for relation, own in self.by_relation() if not relations or relation in relations]
-        return [own for _, own in self.by_kind()] or [self]
+            return [group for relation, group in self.by_relation() if not relations or relation in relations]
+        return [group for _, group in self.by_kind()] or [self]
 
     def by_kind(self) -> Iterator[tuple[str, Prediction]]:
         """Yield each kind of negatives, and all edges with their negatives of that kind."""
@@ -73,8 +73,8 @@ class Prediction:
         for number, kind in enumerate(self.negative_kinds):
             assert self.negative is not None
             width = self.negative.shape[1] // len(self.negative_kinds)
-            own = np.ascontiguousarray(self.negative[:, number * width : (number + 1) * width])
-            yield kind, Prediction(positive=self.positive, negative=own)
+            negative = np.ascontiguousarray(self.negative[:, number * width : (number + 1) * width])
+            yield kind, Prediction(positive=self.positive, negative=negative)
 
     def by_relation(self) -> Iterator[tuple[int, Prediction]]:
         """Yield each relation that has positive and negative pairs, and what is said of those."""
@@ -150,10 +150,10 @@ class Prediction:
             raise DataError(f"{len(label)} labels do not fit {len(scores)} rows of scores")
         if label.ndim == 1 and np.issubdtype(label.dtype, np.floating) and scores.shape[1] == 1:
             label = label[:, None]
-        known = (label >= 0) if label.ndim == 1 else ~np.isnan(label).all(axis=1)
-        if not known.any():
+        labelled = (label >= 0) if label.ndim == 1 else ~np.isnan(label).all(axis=1)
+        if not labelled.any():
             raise DataError("the split holds no labelled row; check the dataset's labels and splits")
-        return (label, scores) if known.all() else (label[known], scores[known])
+        return (label, scores) if labelled.all() else (label[labelled], scores[labelled])
 
 
 def finite(scores: Array) -> Floats:

@@ -80,8 +80,8 @@ assert tuple(_MEASURES) == RANKING_METRICS
 
 def measure_ranked(rows: RankedRows, k: int) -> dict[str, float]:
     """Return all metrics at k, and the MRR."""
-    found = {f"{name}@{k}": float(measure(rows, k).mean()) for name, measure in _MEASURES.items()}
-    return found | {"mrr": float(reciprocal(rows).mean())}
+    measured = {f"{name}@{k}": float(measure(rows, k).mean()) for name, measure in _MEASURES.items()}
+    return measured | {"mrr": float(reciprocal(rows).mean())}
 
 
 @EVALUATORS.register("ranking")
@@ -103,5 +103,5 @@ class Ranking(Evaluator):
         """All of them; the one that judges comes first. Raises DataError: there is no row."""
         if prediction.ranked is None or not len(prediction.ranked):
             raise DataError("the split has no row to which something is right; there is nothing to rank")
-        found = measure_ranked(prediction.ranked, self.config.k)
-        return {self.metric: found.pop(self.metric), **found}
+        measured = measure_ranked(prediction.ranked, self.config.k)
+        return {self.metric: measured.pop(self.metric), **measured}

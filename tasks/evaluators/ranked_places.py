@@ -33,16 +33,16 @@ def _rank(start, stop, scores, indptr, positives, places):  # type: ignore[no-un
     """Fill places of rows start..stop - 1."""
     for i in range(start, stop):
         row = scores[i]
-        own = row[positives[indptr[i] : indptr[i + 1]]]
-        own.sort()
-        own = own[::-1]
-        for k in range(min(len(own), places.shape[1])):
-            score = own[k]
+        right = row[positives[indptr[i] : indptr[i + 1]]]
+        right.sort()
+        right = right[::-1]
+        for k in range(min(len(right), places.shape[1])):
+            score = right[k]
             above = level = 0
             for c in range(len(row)):
                 above += row[c] > score
                 level += row[c] == score
-            for other in own:
+            for other in right:
                 above -= other > score
                 level -= other == score
             if score == -np.inf:  # what is no candidate stands behind all that are

@@ -221,8 +221,8 @@ def find_changes(
     inputs, degrees = matched >= 0, matched >= 0
     for name in ("feat", "feat_cat", "label", "node_type"):
         _compare_rows(getattr(own, name), getattr(other, name), matched, inputs)
-    known = np.flatnonzero(degrees)
-    degrees[known] = np.diff(here.indptr)[known] == np.diff(former.indptr)[matched[known]]
+    connected = np.flatnonzero(degrees)
+    degrees[connected] = np.diff(here.indptr)[connected] == np.diff(former.indptr)[matched[connected]]
     edges = degrees.copy()
     for start, end in row_blocks(here.indptr, here.chunk_edges):
         nodes = start + np.flatnonzero(edges[start:end])

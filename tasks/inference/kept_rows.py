@@ -71,7 +71,7 @@ class KeptRows:
         return self._vectors[self._place[nodes]]
 
     def _run(self, model: RelationalModel) -> Array:
-        found = create_array(self.folder / VECTORS, (len(self.rows), model.vector_dim), np.float32)
+        vectors = create_array(self.folder / VECTORS, (len(self.rows), model.vector_dim), np.float32)
         sampled, parts = SampledScores(self.store, model), list(self._parts())
         hashes, computed = [], 0
         no_target = torch.empty(0)
@@ -80,7 +80,7 @@ class KeptRows:
             hashes.append(content_hash(batch))
             taken = None if self._former is None else self._former.find(hashes[-1])
             if taken is not None and self.told.audited >= _AUDITED:
-                found[part] = taken
+                vectors[part] = taken
                 continue
             assert batch.rows is not None
             with stable_rows():  # libraries' products may go by where in memory a batch lies
@@ -91,11 +91,11 @@ class KeptRows:
                 raise AuditError(f"a batch of {len(values):,} rows that was computed too differs")
             else:
                 self.told.audited += len(values)
-            found[part] = values
+            vectors[part] = values
         self.told.computed = [computed]
         np.save(self.folder / SIZES, np.array([part.stop - part.start for part in parts], np.int64))
         np.save(self.folder / HASHES, np.frombuffer(b"".join(hashes), np.uint8).reshape(-1, _HASH_BYTES))
-        return found
+        return vectors
 
     def _parts(self) -> Iterator[slice]:
         """Yield batches: runs of rows of one moment, or of many moments where each has few rows."""

@@ -86,14 +86,14 @@ class Layerwise:
         rows = chunk_rows(model, self.chunk_edges)
         before = self._encode(model, features, rows)
         for number, layer in enumerate(model.layers):
-            wanted = nodes if number == len(model.layers) - 1 else None
+            asked_nodes = nodes if number == len(model.layers) - 1 else None
             last = number == len(model.layers) - 1
-            count = len(wanted) if wanted is not None else self.num_nodes if last else self.num_held
+            count = len(asked_nodes) if asked_nodes is not None else self.num_nodes if last else self.num_held
             after = scratch_array(self.scratch, count, out_dims(model)[number])
-            parts = self._parts(wanted, rows)
+            parts = self._parts(asked_nodes, rows)
             rounds = self.most_chunks(len(parts))
             for part in parts:
-                chunk = np.arange(part.start, part.stop) if wanted is None else wanted[part]
+                chunk = np.arange(part.start, part.stop) if asked_nodes is None else asked_nodes[part]
                 after[part] = self._apply(model, layer, features, before, chunk)
             for _ in range(rounds - len(parts)):
                 self.answer_others(before)

@@ -77,11 +77,11 @@ def open_model(job: ScoringJob, graph: Path, load: Callable[[], GraphModel], loc
     return Opened(store, dataset, ids, class_names(dataset), model, predictor)
 
 
-def device_of(model: GraphModel, wanted: str, local_rank: int = 0) -> torch.device:
+def device_of(model: GraphModel, device: str, local_rank: int = 0) -> torch.device:
     """Return where a model scores: one that is a vector for each node on the CPU, in whose memory its table lies.
 
     Ranks take turns through the GPUs, as some trainings' do. Raises RecipeError: the device cannot be had.
     """
     from tasks.processes.device import choose_device
 
-    return choose_device("cpu" if model.table is not None else wanted, local_rank, share=True)
+    return choose_device("cpu" if model.table is not None else device, local_rank, share=True)

@@ -162,20 +162,20 @@ class PartPredictor:
     def split_pairs(self, model: GraphModel, split: str) -> Prediction:
         """Score a split's edges and negatives, every rank equally many: on rank 0 all of them, on the others none."""
         kinds = (f"{split}_edges", f"{split}_negative")
-        found = []
+        parts = []
         with evaluating(model):
             vectors = self.node_vectors(model)
             for name in kinds:
                 self._need(name)
                 pairs = self.graph.even_rows(name)
                 scores = self.pair_scores(model, vectors, pairs.reshape(-1, 2))
-                found.append(self.ranges.to_main(scores.reshape(pairs.shape[:-1])))
+                parts.append(self.ranges.to_main(scores.reshape(pairs.shape[:-1])))
         relations, by_relation = None, [f"{split}_relation", f"{split}_negative_relation"]
         if all(name in self.graph for name in by_relation):
             true, false = (self.ranges.to_main(self.graph.even_rows(name)) for name in by_relation)
             relations = true, false
         of_negatives = self.graph.manifest.negative_kinds
-        return Prediction(positive=found[0], negative=found[1], relations=relations, negative_kinds=of_negatives)
+        return Prediction(positive=parts[0], negative=parts[1], relations=relations, negative_kinds=of_negatives)
 
     def link_scores(self, model: GraphModel, positive: Array, negative: Array) -> Prediction:
         """Score pairs as `Predictor.link_scores` does; each rank gives some of its own, or none."""

@@ -63,8 +63,8 @@ def ranked_by(links: RankedLinks, tasks: Array, score: ScoreTasks, k: int | None
                 indptr, column, _, _ = links.past(links.entities(tasks[chosen]), moments[chosen])
                 scores[np.repeat(np.arange(len(chosen)), np.diff(indptr)), column] = -np.inf
             indptr, right = links.right(tasks[chosen])
-            found = places_of(scores, indptr, right).places
-            places[chosen, : found.shape[1]] = found
+            right_places = places_of(scores, indptr, right).places
+            places[chosen, : right_places.shape[1]] = right_places
             if width:
                 _fill(lists, chosen, links.candidates, scores, (indptr, right))
     known = np.flatnonzero(counts > 0)
@@ -77,13 +77,13 @@ def _fill(lists: Lists, rows: Array, candidates: Array, scores: Array, right: tu
     first = np.sort(np.argpartition(-scores, width - 1, axis=1)[:, :width], axis=1)
     order = np.argsort(-np.take_along_axis(scores, first, 1), axis=1, kind="stable")
     first = np.take_along_axis(first, order, 1)
-    found = np.take_along_axis(scores, first, 1)
+    best = np.take_along_axis(scores, first, 1)
     is_right = np.zeros(scores.shape, np.bool_)
     is_right[np.repeat(np.arange(len(rows)), np.diff(right[0])), right[1]] = True
     hit = np.take_along_axis(is_right, first, 1).astype(np.float32)
     hit[np.diff(right[0]) == 0] = np.nan
-    lists.candidates[rows] = np.where(np.isfinite(found), candidates[first], -1)
-    lists.scores[rows], lists.right[rows] = found, hit
+    lists.candidates[rows] = np.where(np.isfinite(best), candidates[first], -1)
+    lists.scores[rows], lists.right[rows] = best, hit
 
 
 class RankedScores:
@@ -110,27 +110,27 @@ class RankedScores:
 
     def seed_vectors(self, model: RelationalModel, tasks: Array, device: torch.device) -> Array:
         """Return the vectors of tasks' entities as of their moments, float32 (n, width). Inside of `evaluating`."""
-        found = scratch_array(self._scratch, len(tasks), model.head_dim)
+        vectors = scratch_array(self._scratch, len(tasks), model.head_dim)
         moments = self.links.moments(tasks)
         for moment in np.unique(moments).tolist():
             rows = np.flatnonzero(moments == moment)
             for part in slices(len(rows), _MOST_SEEDS):
                 batch = self.near.batch(tasks[rows[part]], _NO_ROWS, moment, _KEY).to(device)
-                found[rows[part]] = model.towers(batch)[0].float().cpu().numpy()
-        return found
+                vectors[rows[part]] = model.towers(batch)[0].float().cpu().numpy()
+        return vectors
 
     def candidate_vectors(self, model: RelationalModel, moment: int, device: torch.device) -> Array:
         """Return the vectors of all candidates as of a moment, float32 (C, width); 0 of what is not there."""
         columns = np.flatnonzero(self.links.there(moment))
-        found: Array | None = None
+        vectors: Array | None = None
         for part in slices(max(1, len(columns)), _MOST_SEEDS):
             batch = self.near.batch(_NO_ROWS, columns[part], moment, _KEY).to(device)
             some = model.towers(batch)[1].float().cpu().numpy()
-            if found is None:
-                found = scratch_array(self._scratch, self.links.num_candidates, some.shape[1])
-            found[columns[part]] = some
-        assert found is not None
-        return found
+            if vectors is None:
+                vectors = scratch_array(self._scratch, self.links.num_candidates, some.shape[1])
+            vectors[columns[part]] = some
+        assert vectors is not None
+        return vectors
 
     def _scores(
         self, model: RelationalModel, tasks: Array, moment: int, candidates: Array, device: torch.device

@@ -102,20 +102,20 @@ def representatives(labels: Array) -> Array:
 def classes_of(labels: Array) -> Array:
     """Return the classes that labels have, ascending int64."""
     flat = labels if labels.ndim == 1 else labels[:, 0]
-    found = np.unique(flat[~np.isnan(flat)] if flat.dtype.kind == "f" else flat)
-    return found[found >= 0].astype(np.int64)
+    classes = np.unique(flat[~np.isnan(flat)] if flat.dtype.kind == "f" else flat)
+    return classes[classes >= 0].astype(np.int64)
 
 
 def _compare_classes(labels: Mapping[str, Array], warn: Warn, names: Names) -> None:
-    known = classes_of(labels["train"])
-    if len(known) < 2:
+    trained = classes_of(labels["train"])
+    if len(trained) < 2:
         warn(
-            f"the {len(labels['train']):,} rows of the train split are all of one class ({_words(known, names)}): "
+            f"the {len(labels['train']):,} rows of the train split are all of one class ({_words(trained, names)}): "
             "there is nothing to learn; choose another split (dataset.split, snapshot)"
         )
     for split in ("valid", "test"):
         if split in labels:
-            new = np.setdiff1d(classes_of(labels[split]), known)
+            new = np.setdiff1d(classes_of(labels[split]), trained)
             if len(new):
                 flat = labels[split].reshape(len(labels[split]), -1)[:, 0]
                 warn(
@@ -160,8 +160,8 @@ def _look_for_majority(metric: str, labels: Mapping[str, Array], warn: Warn, nam
         codes = flat[flat >= 0].astype(np.int64)  # NaN is no label
         counts = np.bincount(codes)
         share, most = counts.max(initial=0) / max(1, len(codes)), int(counts.argmax()) if len(counts) else 0
-        known = names is not None or label.ndim == 2  # else the code of a class that has a name elsewhere
-        which = f"class {_words(np.array([most]), names)}" if known else "one class"
+        has_name = names is not None or label.ndim == 2  # else the code of a class that has a name elsewhere
+        which = f"class {_words(np.array([most]), names)}" if has_name else "one class"
         who = f"{share:.1%} of the labelled rows of {split} are of {which}"
     else:
         yes = np.nanmean(label[:, ~np.isnan(label).all(axis=0)], axis=0)
@@ -177,10 +177,10 @@ def _look_for_majority(metric: str, labels: Mapping[str, Array], warn: Warn, nam
 
 def _look_for_constants(train: Array, warn: Warn) -> None:
     """Warn of columns of labels, (n, T), that have one value in training, or none."""
-    found = representatives(train)
-    if train.ndim == 1 or not len(found):
+    firsts = representatives(train)
+    if train.ndim == 1 or not len(firsts):
         return
-    low, high = found
+    low, high = firsts
     for columns, words in ((np.isnan(low), "no label at all"), (low == high, "one and the same label")):
         if columns.any():
             some = ", ".join(map(str, np.flatnonzero(columns)[:_LISTED])) + (", ..." if columns.sum() > _LISTED else "")

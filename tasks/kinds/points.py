@@ -25,13 +25,13 @@ IDS = ("id", "row")
 
 def renamed(columns: Mapping[str, pa.Array], taken: Collection[str]) -> dict[str, pa.Array]:
     """Return columns, those whose names are taken under others with `_` behind: none is lost, or taken for another."""
-    found = {name: column for name, column in columns.items() if name not in taken}
+    kept = {name: column for name, column in columns.items() if name not in taken}
     for name, column in columns.items():
         new = name
         while new in taken or (new != name and new in columns):
             new += "_"
-        found[new] = column
-    return found
+        kept[new] = column
+    return kept
 
 
 def write_points(path: Path, points: Array, columns: Mapping[str, pa.Array]) -> None:
@@ -61,39 +61,39 @@ def point_columns(store: GraphStore, dataset: DatasetStore, ids: IdMap, nodes: A
     `id`; `type`, where the nodes are of several; `label`; `split`; `part` and `component`, where there are several;
     `degree`, of a graph with edges of its own; `time`; and columns of the data set's node tables.
     """
-    found = ids.columns(nodes)
-    found |= _known_of_graph(store, dataset, ids, nodes)
+    point_table = ids.columns(nodes)
+    point_table |= _known_of_graph(store, dataset, ids, nodes)
     if NEIGHBORS not in store.manifest.report:
-        found["degree"] = pa.array(np.diff(store["csc_indptr"])[nodes])
+        point_table["degree"] = pa.array(np.diff(store["csc_indptr"])[nodes])
     for name, column in _own_columns(store, dataset, ids, nodes):
-        while name in found or name in IDS:
+        while name in point_table or name in IDS:
             name += "_"
-        found[name] = column
-    return found
+        point_table[name] = column
+    return point_table
 
 
 def _known_of_graph(store: GraphStore, dataset: DatasetStore, ids: IdMap, nodes: Array) -> dict[str, pa.Array]:
-    manifest, found = store.manifest, {}
+    manifest, node_columns = store.manifest, {}
     types = type_names(manifest.node_types, ids.type_numbers()[nodes])
     if types is not None:
-        found["type"] = types
+        node_columns["type"] = types
     labels = _labels(store, dataset, nodes)
     if labels is not None:
-        found["label"] = labels
+        node_columns["label"] = labels
     if any(f"{split}_idx" in store and len(store[f"{split}_idx"]) for split in SPLITS):
         split = splits_of(store, nodes, manifest.num_nodes)
-        found["split"] = split_column(split, slice(None), len(nodes))
+        node_columns["split"] = split_column(split, slice(None), len(nodes))
     offsets = getattr(manifest, "part_offsets", ())
     if len(offsets) > 2:
         part = np.searchsorted(np.asarray(offsets), nodes, side="right") - 1
-        found["part"] = _texts(part)
+        node_columns["part"] = _texts(part)
     component = _components(store)
     if component is not None:
-        found["component"] = _texts(component[nodes])
+        node_columns["component"] = _texts(component[nodes])
     if "node_time" in store:
         never = ALWAYS if len(manifest.node_types) == 1 or manifest.fit_before is not None else -1
-        found["time"] = _times(np.asarray(store["node_time"][nodes]), manifest.time_unit, never)
-    return found
+        node_columns["time"] = _times(np.asarray(store["node_time"][nodes]), manifest.time_unit, never)
+    return node_columns
 
 
 def type_names(names: tuple[str, ...], kinds: Array) -> pa.Array | None:
@@ -148,10 +148,10 @@ def _own_columns(store: GraphStore, dataset: DatasetStore, ids: IdMap, nodes: Ar
         return
     described = next((t for t in dataset.manifest.node_types if t.name == kind), None)
     features = {feature.column: feature for feature in (described.features if described else ())}
-    wanted = [c for c, arrow in table.columns.items() if c not in _OWN and not arrow.startswith(("list", "fixed"))]
+    names = [c for c, arrow in table.columns.items() if c not in _OWN and not arrow.startswith(("list", "fixed"))]
     inside = pa.array(ids.of_target_type(nodes))
     rows = pa.array(np.where(inside, ids.rows(nodes), 0), mask=~np.asarray(inside))
-    for column in wanted[:MOST_COLUMNS]:
+    for column in names[:MOST_COLUMNS]:
         values = dataset.read(name, [column]).column(0).take(rows).combine_chunks()
         named = _named(dataset, f"categories/{kind}/{column}", features.get(column), values)
         if named is not None:

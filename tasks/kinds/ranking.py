@@ -47,9 +47,9 @@ def diagnose_ranked(rows: RankedRows) -> dict[str, Any]:
 
 def recommended(lists: Lists, num_candidates: int) -> dict[str, Any]:
     """Return how many candidates stand in some list, and the share of all places that the 10 most frequent have."""
-    found, counts = np.unique(lists.candidates[lists.candidates >= 0], return_counts=True)
+    candidates, counts = np.unique(lists.candidates[lists.candidates >= 0], return_counts=True)
     most = np.sort(counts)[::-1][:10].sum() / max(1, counts.sum())
-    return {"recommended": len(found), "candidates": num_candidates, "share_of_ten": float(most)}
+    return {"recommended": len(candidates), "candidates": num_candidates, "share_of_ten": float(most)}
 
 
 _PLACES_AT_A_TIME = 1 << 17

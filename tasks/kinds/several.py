@@ -75,14 +75,14 @@ class SeveralKind(NodeKind):
 
         labels = split_labels(graph, graph[graph.manifest.split_rows.labels])
         for number, view in enumerate(head_views(graph.manifest)):
-            own, manifest = {s: view.label_of(label) for s, label in labels.items()}, graph.manifest
+            labels_of, manifest = {s: view.label_of(label) for s, label in labels.items()}, graph.manifest
             of_task = head_manifest(manifest, view.head)
 
             def warn_of_task(words: str, name: str = view.head.name) -> None:
                 warn(f"{name}: {words}")
 
             try:
-                check_labels_of(single_evaluator(evaluator.config, of_task), of_task, own, splits, warn_of_task)
+                check_labels_of(single_evaluator(evaluator.config, of_task), of_task, labels_of, splits, warn_of_task)
             except DataError as error:
                 if not number:
                     raise

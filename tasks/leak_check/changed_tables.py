@@ -121,10 +121,10 @@ class _ChangedTable:
     def _leaves(self, data: pa.RecordBatch, rows: slice) -> Array:
         """Return which rows go: nobody names them, and none of their cells is empty, which would say so by itself."""
         late = self._late
-        found = late.own[rows] & ~late.named[rows] & ~late.newest[rows]
+        leaving = late.own[rows] & ~late.named[rows] & ~late.newest[rows]
         for column in data.columns:
-            found &= ~np.asarray(compute.is_null(column, nan_is_null=pa.types.is_floating(column.type)))
-        return found & (self._random.random(len(found)) < _SHARE)
+            leaving &= ~np.asarray(compute.is_null(column, nan_is_null=pa.types.is_floating(column.type)))
+        return leaving & (self._random.random(len(leaving)) < _SHARE)
 
     def _with_new_keys(self, data: pa.RecordBatch) -> pa.RecordBatch | None:
         """Return rows with keys that no other row has; None where its type has no more of them."""
@@ -303,8 +303,8 @@ def late_rows(config: DatabaseConfig, tables: dict[str, TableRows], moment: int,
     named = {name: np.zeros(table.num_rows, np.bool_) for name, table in tables.items()}
     late: dict[str, tuple[Array, Array]] = {}
     for name, table in tables.items():
-        own = np.zeros(table.num_rows, np.bool_) if table.time is None else table.time >= moment
-        both = own.copy()
+        is_late = np.zeros(table.num_rows, np.bool_) if table.time is None else table.time >= moment
+        both = is_late.copy()
         keys = list(table.config.foreign)
         for chunk in table.chunks(keys, table.texts_of_keys(tables, keys), intake=intake) if keys else ():
             codes = {key: look_up(chunk.batch, key, tables[table.config.foreign[key]].nodes) for key in keys}
@@ -313,7 +313,7 @@ def late_rows(config: DatabaseConfig, tables: dict[str, TableRows], moment: int,
             times = row_times(table, tables, chunk.time, codes)
             if times is not None:
                 both[chunk.first : chunk.first + len(times)] = times >= moment
-        late[name] = own, both
+        late[name] = is_late, both
     labels = config.predict.labels
     if labels is not None:
         entities = tables[config.predict.table]

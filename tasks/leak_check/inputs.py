@@ -80,9 +80,9 @@ class SeedInputs:
         }
 
     def _tensors(self, batch: TypedBatch) -> Iterator[tuple[str, Tensor]]:
-        for name, found in zip(self._types, batch.inputs.types, strict=True):
-            yield f"{_ROWS}{name}{_THERE}", torch.from_numpy(self.ids[found.node_ids.numpy()])
-            for what, tensor in (("numbers", found.feat), ("categories", found.feat_cat), ("ages", found.age)):
+        for name, inputs in zip(self._types, batch.inputs.types, strict=True):
+            yield f"{_ROWS}{name}{_THERE}", torch.from_numpy(self.ids[inputs.node_ids.numpy()])
+            for what, tensor in (("numbers", inputs.feat), ("categories", inputs.feat_cat), ("ages", inputs.age)):
                 if tensor is not None:
                     yield f"{what} of {name}", tensor
         for hop, block in enumerate(reversed(batch.blocks), start=1):

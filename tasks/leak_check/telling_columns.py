@@ -54,10 +54,10 @@ def telling_columns(store: GraphStore, dataset: DatasetStore) -> list[str]:
     )
     for column, values, is_category in columns:
         for truth, label_type in truths:
-            known = ~np.isnan(truth) & (is_category | ~np.isnan(values))
-            if known.sum() < _FEWEST_ROWS or np.ptp(truth[known]) == 0:
+            both = ~np.isnan(truth) & (is_category | ~np.isnan(values))
+            if both.sum() < _FEWEST_ROWS or np.ptp(truth[both]) == 0:
                 continue
-            score = _tells(truth[known], values[known], label_type, is_category=is_category)
+            score = _tells(truth[both], values[both], label_type, is_category=is_category)
             if score is not None:
                 what = column if column.startswith("whether ") else f"column {column}"
                 telling.append(f"{what} tells the label by itself ({score})")

@@ -86,12 +86,12 @@ def _connections(file: str = "/proc/net/tcp") -> list[_Connection]:
 
 
 def _sockets() -> dict[int, int]:
-    found = {}
+    sockets = {}
     for path in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):  # the folder's own
             if match := re.fullmatch(r"socket:\[(\d+)\]", str(path.readlink())):
-                found[int(match[1])] = int(path.name)
-    return found
+                sockets[int(match[1])] = int(path.name)
+    return sockets
 
 
 def _stop_accepting(descriptor: int) -> None:

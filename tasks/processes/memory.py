@@ -92,7 +92,7 @@ def descendants(process: int | None = None) -> list[int]:
             return [child.pid for child in psutil.Process(root).children(recursive=True)]
         except psutil.Error:
             return []
-    found: list[int] = []
+    below: list[int] = []
     looking = [root]
     while looking:
         parent = looking.pop()
@@ -102,8 +102,8 @@ def descendants(process: int | None = None) -> list[int]:
                 with contextlib.suppress(OSError):
                     looking += [int(word) for word in (thread / "children").read_text().split()]
         if parent != root:
-            found.append(parent)
-    return found
+            below.append(parent)
+    return below
 
 
 _shared: dict[int, int] = {}

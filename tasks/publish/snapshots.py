@@ -128,7 +128,7 @@ def _label_drift(before: SnapshotSummary, now: SnapshotSummary) -> SnapshotSumma
         return drift(*counts)
     if len(old["counts"]) != len(new["counts"]):
         return None
-    shares = [found / summary["rows"] for summary, found in zip((old, new), counts, strict=True)]
+    shares = [number / summary["rows"] for summary, number in zip((old, new), counts, strict=True)]
     columns = [_distances(np.array([1 - p, p]), np.array([1 - q, q])) for p, q in zip(*shares, strict=True)]
     return {name: round(float(np.mean([column[name] for column in columns])), 6) for name in ("psi", "tvd")}
 
@@ -188,7 +188,7 @@ def facts(summary: SnapshotSummary) -> list[tuple[str, str]]:
     for split, values in difference["metrics"].items():
         for name, (old, new) in values.items():
             rows.append((f"{name}, {split}", f"{new:.4f}, {new - old:+.4f} (was {old:.4f})"))
-    return [*rows, *((f"drift of {name}", drift_text(found)) for name, found in difference["drift"].items() if found)]
+    return [*rows, *((f"drift of {name}", drift_text(drift)) for name, drift in difference["drift"].items() if drift)]
 
 
 def _span(span: Sequence[int], unit: str) -> str:
@@ -215,7 +215,7 @@ def growth_text(before: int, now: int) -> str:
     return f"{now:,}{share} (was {before:,})"
 
 
-def drift_text(found: SnapshotSummary) -> str:
+def drift_text(summary: SnapshotSummary) -> str:
     """Say in words how far a distribution has moved."""
-    word = "stable" if found["psi"] < STABLE else "shifted" if found["psi"] < _OTHER else "another population"
-    return f"stability index {found['psi']:.3f} ({word}), {100 * found['tvd']:.1f} % would have to move"
+    word = "stable" if summary["psi"] < STABLE else "shifted" if summary["psi"] < _OTHER else "another population"
+    return f"stability index {summary['psi']:.3f} ({word}), {100 * summary['tvd']:.1f} % would have to move"

@@ -63,13 +63,13 @@ def fit_calibration(
         queries = ranker.queries(ends, triples.relations, entities, relations, side)
         others = known_of(ranker.known, ends, triples.relations, side)
         if types is None:
-            found, score = top_entities(queries, entities, most, others, ranker.counted, ranker.memory)
+            top, score = top_entities(queries, entities, most, others, ranker.counted, ranker.memory)
         else:
-            found, score = types.top(queries, triples.relations, side, entities, most, others, memory=ranker.memory)
-        is_there = found != NOBODY
+            top, score = types.top(queries, triples.relations, side, entities, most, others, memory=ranker.memory)
+        is_there = top != NOBODY
         scores.append(score[is_there])
-        holds.append(_are_among(validation, found, ends, triples.relations, side)[is_there])
-        groups.append(np.broadcast_to(len(SIDES) * triples.relations[:, None] + number, found.shape)[is_there])
+        holds.append(_are_among(validation, top, ends, triples.relations, side)[is_there])
+        groups.append(np.broadcast_to(len(SIDES) * triples.relations[:, None] + number, top.shape)[is_there])
     x = torch.from_numpy(np.concatenate(scores)).double()[:, None]
     y = torch.from_numpy(np.concatenate(holds))[:, None]
     calibration = torch.tensor([1.0, 0.0]).repeat(num_relations, len(SIDES), 1)
@@ -104,9 +104,9 @@ def _own_shifts(odds: Tensor, holds: Tensor, groups: Tensor, num_groups: int) ->
     return shifts
 
 
-def _are_among(known: KnownTriples, found: Array, ends: Array, relations: Array, side: Side) -> Array:
+def _are_among(known: KnownTriples, top: Array, ends: Array, relations: Array, side: Side) -> Array:
     """Return which entities (n, k) complete their row's query in one of the triples: bool (n, k); NOBODY does not."""
-    entities = np.where(found == NOBODY, 0, found).reshape(-1)
-    given, relation = (np.repeat(np.asarray(column, np.int64), found.shape[1]) for column in (ends, relations))
+    entities = np.where(top == NOBODY, 0, top).reshape(-1)
+    given, relation = (np.repeat(np.asarray(column, np.int64), top.shape[1]) for column in (ends, relations))
     triples = (given, relation, entities) if side == "tail" else (entities, relation, given)
-    return known.contain(*triples).reshape(found.shape) & (found != NOBODY)
+    return known.contain(*triples).reshape(top.shape) & (top != NOBODY)

@@ -164,7 +164,7 @@ def score_rows(low, high, similarity, lanes, size, steps, square, side, queries,
         scores: float32 (n, K).
     """
     width, each = rows.shape[1], scores.shape[1]
-    tile, found = np.zeros(width * size, np.float32), np.empty(size, np.float32)
+    tile, dots = np.zeros(width * size, np.float32), np.empty(size, np.float32)
     second = width - steps
     for i in range(low, high):
         for first in range(0, each, size):
@@ -175,9 +175,9 @@ def score_rows(low, high, similarity, lanes, size, steps, square, side, queries,
                 x, y = load(lanes, tile, j * size, size), load(lanes, tile, (j + second) * size, size)
                 at = i * width + j
                 total = _add(similarity, lanes, total, queries, scales, at, second, x, y)
-            store(lanes, found, 0, total, size)
+            store(lanes, dots, 0, total, size)
             for lane in range(count):
-                scores[i, first + lane] = found[lane]
+                scores[i, first + lane] = dots[lane]
 
 
 @njit(inline="always")

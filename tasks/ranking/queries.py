@@ -150,6 +150,6 @@ def _in_groups(vectors: Tensor) -> Rows:
     groups = np.zeros((-(-count // GROUP), width, GROUP), np.float32)
     rows = float_rows(vectors)
     for place in range(GROUP):
-        own = rows[place::GROUP]
-        groups[: len(own), :, place] = own
+        group = rows[place::GROUP]
+        groups[: len(group), :, place] = group
     return groups.reshape(-1)

@@ -74,10 +74,10 @@ def _in_units_of_their_mean(weight: Array | None) -> Array | None:
     mean = given.mean(dtype=np.float64)
     if mean == 0:
         raise DataError(f"edge_weight: all weights are 0, and edges of weight 0 say nothing; {way_out}")
-    found = np.empty(len(given), np.float32)
-    np.divide(given, mean, out=found, casting="same_kind")
+    scaled = np.empty(len(given), np.float32)
+    np.divide(given, mean, out=scaled, casting="same_kind")
     # Far below the mean a weight would become 0, and a node that has no others would lose its edges.
-    return np.maximum(found, _LEAST_WEIGHT, out=found, where=given > 0)
+    return np.maximum(scaled, _LEAST_WEIGHT, out=scaled, where=given > 0)
 
 
 def _tensor(array: Array) -> torch.Tensor:

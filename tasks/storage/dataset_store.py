@@ -51,8 +51,8 @@ class DatasetStore:
         try:
             return self.manifest.tables[name]
         except KeyError:
-            known = ", ".join(sorted(self.manifest.tables))
-            raise KeyError(f"the data set has no table {name!r}; it has {known}") from None
+            names = ", ".join(sorted(self.manifest.tables))
+            raise KeyError(f"the data set has no table {name!r}; it has {names}") from None
 
     def shards(self, name: str) -> list[ShardRef]:
         """Return the table's files in row order."""

@@ -49,7 +49,7 @@ def graph_facts(manifest: GraphManifest) -> GraphFacts:
     heads = head_views(manifest)
     if heads:
         out_dim = heads[-1].scores.stop
-    found = task_relation(manifest)
+    relation = task_relation(manifest)
     types = manifest.node_types
     label_type = types.index(manifest.target_type) if manifest.target_type in types else 0
     columns = [manifest.type_columns[name] for name in types if manifest.type_columns]
@@ -75,7 +75,7 @@ def graph_facts(manifest: GraphManifest) -> GraphFacts:
         edge_columns=tuple(one.numeric for one in edge_columns),
         edge_codes=tuple(one.categorical for one in edge_columns),
         label_type=label_type,
-        seed_type=label_type if found is None else found[1],
+        seed_type=label_type if relation is None else relation[1],
         has_times=manifest.fit_before is not None and "node_time" in manifest.arrays,
         head_types=tuple(view.head.task_type for view in heads),
         head_labels=tuple(view.head.num_tasks for view in heads),

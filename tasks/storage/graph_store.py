@@ -145,9 +145,9 @@ def open_rows(path: Path, entry: ArrayEntry, start: int, stop: int) -> Array:
         return np.empty(rows, dtype)
     row_bytes = dtype.itemsize * math.prod(entry.shape[1:])
     offset = begin + start * row_bytes
-    size, wanted = path.stat().st_size, begin + entry.shape[0] * row_bytes
-    if size < wanted:
-        raise IntegrityError(f"{path} has {size:,} bytes, {wanted:,} were written")
+    size, needed = path.stat().st_size, begin + entry.shape[0] * row_bytes
+    if size < needed:
+        raise IntegrityError(f"{path} has {size:,} bytes, {needed:,} were written")
     return np.memmap(path, dtype, "r", offset=offset, shape=rows)
 
 

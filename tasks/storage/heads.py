@@ -32,23 +32,23 @@ class HeadView:
         """Return its labels of all tasks' (n, K): int64 (n,) of classes, -1 for none, else float32 (n, T)."""
         import numpy as np  # not by those who only ask what is there
 
-        own = label[:, self.labels]
+        columns = label[:, self.labels]
         if self.head.label_type.one_of_many:
-            return np.where(np.isnan(own[:, 0]), -1, own[:, 0]).astype(np.int64)
-        return own
+            return np.where(np.isnan(columns[:, 0]), -1, columns[:, 0]).astype(np.int64)
+        return columns
 
 
 def head_views(manifest: TaskManifest) -> tuple[HeadView, ...]:
     """Return the tasks, where there are several that share a model; else none."""
-    found, label, score = [], 0, 0
+    views, label, score = [], 0, 0
     for head in manifest.heads:
         end = score + head.label_type.num_scores(head.num_classes, head.num_tasks)
-        found.append(HeadView(head, slice(label, label + head.num_tasks), slice(score, end)))
+        views.append(HeadView(head, slice(label, label + head.num_tasks), slice(score, end)))
         label, score = label + head.num_tasks, end
-    return tuple(found)
+    return tuple(views)
 
 
 def head_manifest(manifest: M, head: TaskHead) -> M:
     """Return the manifest of a data set that has one of the tasks only."""
-    own = {name: getattr(head, name) for name in ("task_type", "num_classes", "num_tasks", "metric")}
-    return manifest.model_copy(update={**own, "heads": ()})
+    fields = {name: getattr(head, name) for name in ("task_type", "num_classes", "num_tasks", "metric")}
+    return manifest.model_copy(update={**fields, "heads": ()})

@@ -63,12 +63,12 @@ class IdMap:
 
         Where ids name several nodes each, also `row` (of `source`: `source_row`): the number among those of the type.
         """
-        found = {name: self.lookup(nodes)} | self._entities(nodes)
+        table = {name: self.lookup(nodes)} | self._entities(nodes)
         if self._ids_repeat:
             dense = self.dense(nodes)
             types = self._types(dense)
-            found["row" if name == "id" else f"{name}_row"] = pa.array(dense - self._offsets[types])
-        return found
+            table["row" if name == "id" else f"{name}_row"] = pa.array(dense - self._offsets[types])
+        return table
 
     def _entities(self, nodes: Array) -> dict[str, pa.Array]:
         """Return `entity` and `moment` of nodes that have both, all of which are of the type that is predicted."""
@@ -100,8 +100,8 @@ class IdMap:
             count = next(t.num_nodes for t in self._dataset.manifest.node_types if t.name == kind)
         rows = find_rows(self._dataset, f"ids/{kind}", count, ids, rows, row_column)
         # A snapshot's graph does not know how many nodes the data set has.
-        found = nodes[np.minimum(rows, len(nodes) - 1)]
-        return np.where(rows < 0, -1, np.where(rows < len(nodes), found, -2))
+        nearest = nodes[np.minimum(rows, len(nodes) - 1)]
+        return np.where(rows < 0, -1, np.where(rows < len(nodes), nearest, -2))
 
     def nodes_of_type(self, kind: str, left_out: int | None = None) -> Array:
         """Return a type's nodes in the data set's order, int64 (n,); those not in the graph as `left_out`, if given."""
@@ -117,10 +117,10 @@ class IdMap:
 
     def type_numbers(self) -> NDArray[np.int32]:
         """Return the place in the graph's node types of each node, (N,)."""
-        found = np.empty(self._graph.manifest.num_nodes, np.int32)
-        for part in blocks(len(found), _CHUNK):
-            found[part] = self._types(self.dense(np.arange(part.start, part.stop)))
-        return found
+        types = np.empty(self._graph.manifest.num_nodes, np.int32)
+        for part in blocks(len(types), _CHUNK):
+            types[part] = self._types(self.dense(np.arange(part.start, part.stop)))
+        return types
 
     def of_target_type(self, nodes: Array) -> Array:
         """Return which of the nodes are of the type that carries labels: bool (n,)."""
@@ -187,12 +187,12 @@ def find_rows(
     if dataset is None or table not in dataset:
         numbers = np.asarray(as_kind(ids, pa.int64()))
         return np.where((numbers >= 0) & (numbers < count), numbers, -1)
-    found: _Found | None = None
+    search: _Found | None = None
     for first, group in dataset.row_groups(table, ["original_id"]):
-        known = group.column(0)
-        found = found or _Found(as_kind(ids, known.type), rows, row_column)
-        found.read(known, first)
-    return np.full(len(ids), -1, np.int64) if found is None else found.rows()
+        ids_of_group = group.column(0)
+        search = search or _Found(as_kind(ids, ids_of_group.type), rows, row_column)
+        search.read(ids_of_group, first)
+    return np.full(len(ids), -1, np.int64) if search is None else search.rows()
 
 
 class _Found:

@@ -36,10 +36,10 @@ def time_unit(recipe: Recipe) -> TimeUnit:
         return "seconds"
     dataset = DATASETS.create(recipe.dataset)
     # A user's own data set need not have the method; preprocessing sees whether its tables have times.
-    found: TimeUnit | None = dataset.time_unit() if hasattr(dataset, "time_unit") else "number"
-    if found is None:
+    unit: TimeUnit | None = dataset.time_unit() if hasattr(dataset, "time_unit") else "number"
+    if unit is None:
         raise no_times(recipe)
-    return found if recipe.snapshot.unit == "auto" else recipe.snapshot.unit
+    return unit if recipe.snapshot.unit == "auto" else recipe.snapshot.unit
 
 
 def no_times(recipe: Recipe) -> RecipeError:
@@ -82,8 +82,8 @@ def earlier_snapshots(home: Home, recipe: Recipe, stage: str) -> list[SnapshotRu
     """
     if recipe.snapshot.as_of is None:
         return []
-    wanted, store, unit = dump_recipe(recipe), ArtifactStore(home), _known_unit(recipe)
-    found: list[tuple[str, bool, str, SnapshotRun]] = []
+    options, store, unit = dump_recipe(recipe), ArtifactStore(home), _known_unit(recipe)
+    snapshots: list[tuple[str, bool, str, SnapshotRun]] = []
     for path in home.runs.glob("*.json"):
         try:
             record = of_kind(_Record, read_json(path), path)
@@ -96,10 +96,10 @@ def earlier_snapshots(home: Home, recipe: Recipe, stage: str) -> list[SnapshotRu
         keys = {name: entry.key for name, entry in record.stages.items()}
         if model != recipe.model.name or not earlier or not store.folder(stage, keys[stage]).is_dir():
             continue
-        run = SnapshotRun(as_of, keys, _split(record.config) == _split(wanted))
-        found.append((as_of, _options(record.config) == _options(wanted), record.started_at, run))
+        run = SnapshotRun(as_of, keys, _split(record.config) == _split(options))
+        snapshots.append((as_of, _options(record.config) == _options(options), record.started_at, run))
     newer_first = functools.partial(_newer_first, unit)
-    return [run for *_, run in sorted(found, key=functools.cmp_to_key(newer_first))]
+    return [run for *_, run in sorted(snapshots, key=functools.cmp_to_key(newer_first))]
 
 
 def _known_unit(recipe: Recipe) -> TimeUnit:

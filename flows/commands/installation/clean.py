@@ -76,8 +76,8 @@ def _old_versions(home: Home, keep: int, limit: float, *, dry_run: bool) -> list
         return []
     in_use = {model for record in all_runs(home) for model in record.models}
     reason = f"beyond the last {keep}, and no alias names it"
-    found = remove_old_versions(home, keep, limit, in_use, dry_run=dry_run)
-    return [Removed("version", Path(reference), size, reason) for reference, size in found]
+    removed = remove_old_versions(home, keep, limit, in_use, dry_run=dry_run)
+    return [Removed("version", Path(reference), size, reason) for reference, size in removed]
 
 
 class _Cleaning:

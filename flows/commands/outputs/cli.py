@@ -269,10 +269,10 @@ def neighbors(
     """
     from flows.commands.outputs.neighbors import find_neighbors, neighbor_json, show_neighbors, write_neighbors
 
-    found = find_neighbors(embeddings, node or [], nodes, k, metric)
+    batches = find_neighbors(embeddings, node or [], nodes, k, metric)
     if output is not None:
-        print(f"{write_neighbors(found, output):,} rows  {output}")
+        print(f"{write_neighbors(batches, output):,} rows  {output}")
     elif as_json:
-        print(json.dumps(neighbor_json(found)))
+        print(json.dumps(neighbor_json(batches)))
     else:
-        show_neighbors(found)
+        show_neighbors(batches)

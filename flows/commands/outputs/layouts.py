@@ -134,13 +134,13 @@ def places(output: list[Path] | None, name: str) -> list[Path]:
     from tasks.apply.run import check_place
     from tasks.storage.file_names import file_name
 
-    found = [user_path(path).resolve() for path in output or [Path(file_name(name) + ".map.html")]]
-    found = list(dict.fromkeys(found))
-    for path in found:
+    paths = [user_path(path).resolve() for path in output or [Path(file_name(name) + ".map.html")]]
+    paths = list(dict.fromkeys(paths))
+    for path in paths:
         if path.suffix not in _ENDINGS:
             raise RecipeError(f"--output {path.name} must end with {', '.join(_ENDINGS[:-1])} or {_ENDINGS[-1]}")
         check_place(str(path), path)
-    return found
+    return paths
 
 
 def copy_of(record: RunRecord, path: Path) -> Path:
@@ -175,9 +175,9 @@ def recipe_of(
     if is_vector_file(source):
         named = any(text.startswith("name=") for text in overrides)
         title = name_of(source)
-        own = ["dataset=vectors", f"dataset.files=[{quoted(source)}]", f"dataset.title={quoted(title)}"]
-        own += [] if named else [f"name={quoted(title)}"]
-        source, overrides = VECTOR_RECIPE, [*own, *overrides]
+        dataset = ["dataset=vectors", f"dataset.files=[{quoted(source)}]", f"dataset.title={quoted(title)}"]
+        dataset += [] if named else [f"name={quoted(title)}"]
+        source, overrides = VECTOR_RECIPE, [*dataset, *overrides]
     # What kind of model it is: its options may be those of --method's model.
     recipe: Recipe = load_own_recipe(source, [text for text in overrides if not _OPTION_OF_MODEL.match(text)])
     section = "model" if recipe.is_layout else "evaluate.layout"

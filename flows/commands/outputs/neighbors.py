@@ -38,9 +38,9 @@ def find_neighbors(
     return nearest(embeddings, ids, k, metric)
 
 
-def neighbor_json(found: Iterable[Neighbors]) -> dict[str, Any]:
+def neighbor_json(batches: Iterable[Neighbors]) -> dict[str, Any]:
     """Return all as plain values."""
-    return {"neighbors": [{"node": one.node, "nearest": [*_rows(one)]} for one in found]}
+    return {"neighbors": [{"node": one.node, "nearest": [*_rows(one)]} for one in batches]}
 
 
 def _rows(one: Neighbors) -> Iterator[dict[str, Any]]:
@@ -48,16 +48,16 @@ def _rows(one: Neighbors) -> Iterator[dict[str, Any]]:
         yield {"rank": rank, "id": name, "score": round(score, 6)}
 
 
-def show_neighbors(found: Iterable[Neighbors]) -> None:
+def show_neighbors(batches: Iterable[Neighbors]) -> None:
     """Print a table a node."""
-    for one in found:
+    for one in batches:
         shown = table("rank", f"nearest to {one.node}", "score", right=("rank", "score"))
         for row in _rows(one):
             shown.add_row(str(row["rank"]), str(row["id"]), f"{row['score']:.4f}")
         out().print(shown, markup=False)
 
 
-def write_neighbors(found: Iterable[Neighbors], output: Path) -> int:
+def write_neighbors(batches: Iterable[Neighbors], output: Path) -> int:
     """Write `node`, `rank`, `id` and `score` as Parquet, whole or not at all; returns the number of rows."""
     if output.suffix not in (".parquet", ".pq"):
         raise RecipeError(f"--output {output} must end with .parquet")
@@ -66,15 +66,15 @@ def write_neighbors(found: Iterable[Neighbors], output: Path) -> int:
     with output_errors(output):
         output.parent.mkdir(parents=True, exist_ok=True)
         with ParquetOutput(output) as writer:
-            for some in _batches(found):
+            for some in _batches(batches):
                 writer.write(some)
     return writer.num_rows
 
 
-def _batches(found: Iterable[Neighbors]) -> Iterator[pa.Table]:
+def _batches(batches: Iterable[Neighbors]) -> Iterator[pa.Table]:
     parts: list[pa.Table] = []
     rows = 0
-    for one in found:
+    for one in batches:
         node = pa.array([one.node] * len(one.ids))
         rank = pa.array(np.arange(1, len(one.ids) + 1, dtype=np.int32))
         columns = {"node": node, "rank": rank, "id": pa.array(one.ids, node.type), "score": pa.array(one.scores)}

@@ -22,55 +22,55 @@ def check_recipe(home: Home, recipe: Recipe, *, as_json: bool) -> bool:
     reporter.begin("check")
     try:
         with ending.prompt_ending():
-            found = check_data(recipe, home, reporter)
+            checked = check_data(recipe, home, reporter)
     finally:
         reporter.close()
-    print_result(as_json, {"recipe": recipe.name, "ok": found.ok, **asdict(found)}, lambda: show_check(found))
-    return found.ok
+    print_result(as_json, {"recipe": recipe.name, "ok": checked.ok, **asdict(checked)}, lambda: show_check(checked))
+    return checked.ok
 
 
-def show_check(found: DataCheck) -> None:
+def show_check(checked: DataCheck) -> None:
     """Print what was found; mistakes to stderr."""
     console, problems = out(), err()
-    for mistake in found.mistakes:
+    for mistake in checked.mistakes:
         rows = f" ({mistake['rows']:,} such rows)" if mistake["rows"] > 1 else ""
         problems.print(f"error: {mistake['message']}{rows}", markup=False)
-    for text in found.warnings:
+    for text in checked.warnings:
         problems.print(f"warning: {text}", style="yellow", markup=False)
-    if found.tables:
-        console.print(_columns(found.tables), markup=False)
-    for note in found.notes:
+    if checked.tables:
+        console.print(_columns(checked.tables), markup=False)
+    for note in checked.notes:
         console.print(f"{'note':<11} {note}", markup=False)
-    for files, columns in found.unread.items():
+    for files, columns in checked.unread.items():
         console.print(f"{'not read':<11} {files}: {listed(columns)}", markup=False)
-    for what, counts in (("nodes", found.nodes), ("edges", found.edges), ("splits", found.splits)):
+    for what, counts in (("nodes", checked.nodes), ("edges", checked.edges), ("splits", checked.splits)):
         if counts:
             console.print(
                 f"{what:<11} " + ", ".join(f"{name} {count:,}" for name, count in counts.items()), markup=False
             )
-    for what, count in found.adjusted.items():
+    for what, count in checked.adjusted.items():
         console.print(f"{'policy':<11} {what}: {count:,}", markup=False)
-    if found.graph:
-        graph = found.graph
+    if checked.graph:
+        graph = checked.graph
         console.print(
             f"{'graph':<11} {graph['components']:,} connected components, the largest of "
             f"{graph['largest_component']:,} nodes; nodes that get no message: {graph['without_in_edge']:,}",
             markup=False,
         )
-    for text in found.negatives:
+    for text in checked.negatives:
         console.print(f"{'negatives':<11} {text.removeprefix('negatives ')}", markup=False)
-    if found.unlabelled:
-        console.print(f"{'labels':<11} {found.unlabelled:,} rows have none", markup=False)
-    if found.classes:
-        console.print(_counts("class", found.classes), markup=False)
-    if found.relations:
-        console.print(_counts("relation", found.relations), markup=False)
-    if found.ok:
-        warned = f"; {len(found.warnings)} warnings, above" if len(found.warnings) > 1 else ""
-        warned = warned or ("; a warning, above" if found.warnings else "")
+    if checked.unlabelled:
+        console.print(f"{'labels':<11} {checked.unlabelled:,} rows have none", markup=False)
+    if checked.classes:
+        console.print(_counts("class", checked.classes), markup=False)
+    if checked.relations:
+        console.print(_counts("relation", checked.relations), markup=False)
+    if checked.ok:
+        warned = f"; {len(checked.warnings)} warnings, above" if len(checked.warnings) > 1 else ""
+        warned = warned or ("; a warning, above" if checked.warnings else "")
         console.print(f"the data is good: ingest and preprocess take it{warned}", markup=False)
     else:
-        count = len(found.mistakes)
+        count = len(checked.mistakes)
         console.print("a mistake, above" if count == 1 else f"{count} mistakes, above", markup=False)
 
 

@@ -104,25 +104,25 @@ def check_data(recipe: Recipe, home: Home, listener: Listener) -> DataCheck:
 
     Disk and memory: as of these stages. Raises RecipeError: the home cannot be written; StageError: its disk is full.
     """
-    found = DataCheck()
+    check = DataCheck()
     with ExitStack() as stack:
         try:
             place = stack.enter_context(own_folder(home))
         except PermissionError as error:
             raise RecipeError(f"the home cannot be written ({error}); choose another with --home DIR") from error
         refuse_too_large(recipe, place)
-        collector = _CheckListener(listener, found.warnings)
-        with found.recording_mistakes():
+        collector = _CheckListener(listener, check.warnings)
+        with check.recording_mistakes():
             check_snapshot(recipe)
-        with found.recording_mistakes():
+        with check.recording_mistakes():
             check_options(recipe)
-        with found.recording_mistakes():
-            ingested = _ingest(recipe, home, place, collector, found)
+        with check.recording_mistakes():
+            ingested = _ingest(recipe, home, place, collector, check)
             if "relations" in ingested.manifest.tables and ingested.manifest.split_rows.are_pairs:
-                found.relations = _relation_counts(DatasetStore(ingested.folder, ingested.manifest), None)
-            if found.ok:
-                _preprocess(recipe, home, place, collector, found, ingested)
-    return found
+                check.relations = _relation_counts(DatasetStore(ingested.folder, ingested.manifest), None)
+            if check.ok:
+                _preprocess(recipe, home, place, collector, check, ingested)
+    return check
 
 
 def _context(stage: str, home: Home, place: Path, listener: Listener) -> StageContext:
@@ -131,7 +131,7 @@ def _context(stage: str, home: Home, place: Path, listener: Listener) -> StageCo
     return StageContext(stage, work, home, PickleCache(Home(place)), listener)
 
 
-def _ingest(recipe: Recipe, home: Home, place: Path, listener: Listener, found: DataCheck) -> Parent:
+def _ingest(recipe: Recipe, home: Home, place: Path, listener: Listener, check: DataCheck) -> Parent:
     context = _context("ingest", home, place, listener)
     dataset = open_dataset(recipe)
     try:
@@ -141,18 +141,18 @@ def _ingest(recipe: Recipe, home: Home, place: Path, listener: Listener, found: 
         for files, columns in intake.survey.items() if intake is not None else ():
             seen = {name: column.as_json() for name, column in columns.items() if column.rows}
             if seen:  # of a table that could not be read there is nothing to show
-                found.tables[files] = seen
+                check.tables[files] = seen
         if intake is not None:
-            found.unread, found.notes = intake.unread, intake.notes
+            check.unread, check.notes = intake.unread, intake.notes
     manifest = DatasetManifest(**_manifest_fields("ingest", context.work), **fields)
-    found.nodes = {one.name: one.num_nodes for one in manifest.node_types}
-    found.edges = {one.name: one.num_edges for one in manifest.edge_types}
-    found.adjusted, found.splits = manifest.adjusted, {} if recipe.is_layout else manifest.splits
+    check.nodes = {one.name: one.num_nodes for one in manifest.node_types}
+    check.edges = {one.name: one.num_edges for one in manifest.edge_types}
+    check.adjusted, check.splits = manifest.adjusted, {} if recipe.is_layout else manifest.splits
     return Parent(manifest, context.work)
 
 
 def _preprocess(
-    recipe: Recipe, home: Home, place: Path, listener: Listener, found: DataCheck, ingested: Parent
+    recipe: Recipe, home: Home, place: Path, listener: Listener, check: DataCheck, ingested: Parent
 ) -> None:
     from tasks.components.connected import number_components
     from tasks.preprocess.stage import STAGE
@@ -161,37 +161,37 @@ def _preprocess(
     context = _context("preprocess", home, place, listener)
     fields = STAGE.build(context, recipe, {"ingest": ingested})
     graph = GraphStore(context.work, GraphManifest(**_manifest_fields("preprocess", context.work), **fields))
-    found.splits = {} if recipe.is_layout else graph.manifest.splits
+    check.splits = {} if recipe.is_layout else graph.manifest.splits
     unread = unread_edge_features(recipe, graph.manifest)
     if unread is not None:
-        found.warnings.append(unread)
-    found.negatives = graph.manifest.report.get("negatives", [])
+        check.warnings.append(unread)
+    check.negatives = graph.manifest.report.get("negatives", [])
     dataset = DatasetStore(ingested.folder, ingested.manifest)
-    if found.relations and recipe.time_moment is not None:
-        found.relations, found.edges = _relation_counts(dataset, graph), {}
+    if check.relations and recipe.time_moment is not None:
+        check.relations, check.edges = _relation_counts(dataset, graph), {}
     kind = kind_of(graph.manifest)
     label = kind.labels(graph)
     if label is not None and graph.manifest.label_type.one_decision:
         labels = {"rows": label} if recipe.is_layout else split_labels(graph, label)
-        found.classes = _class_counts(labels, class_names(dataset), max(2, graph.manifest.num_classes))
+        check.classes = _class_counts(labels, class_names(dataset), max(2, graph.manifest.num_classes))
     if not recipe.is_layout:
-        with found.recording_mistakes():
-            check_graph(recipe.evaluate, graph, dataset, found.warnings.append, recipe.tracking.gate_metric)
-        with found.recording_mistakes():
+        with check.recording_mistakes():
+            check_graph(recipe.evaluate, graph, dataset, check.warnings.append, recipe.tracking.gate_metric)
+        with check.recording_mistakes():
             option: Any = getattr(recipe.train, "class_weight", "none")
-            class_weights(option, graph, class_names(dataset), found.notes.append)
+            class_weights(option, graph, class_names(dataset), check.notes.append)
     label = graph.get(graph.manifest.split_rows.labels)
     if label is not None:
         count, node_type = len(label), graph.get("node_type")
         if graph.manifest.split_rows.are_nodes and node_type is not None:
             names = [one.name for one in ingested.manifest.node_types]
             count = int(np.count_nonzero(node_type == names.index(ingested.manifest.target_type)))
-        found.unlabelled = count - int(np.count_nonzero(has_label(label)))
+        check.unlabelled = count - int(np.count_nonzero(has_label(label)))
     if not graph.manifest.split_rows.are_graphs:
         count, component = number_components(graph)
         largest = int(np.bincount(component).max(initial=0))
         isolated = int(graph.manifest.report["degrees"]["isolated"])
-        found.graph = {"without_in_edge": isolated, "components": int(count), "largest_component": largest}
+        check.graph = {"without_in_edge": isolated, "components": int(count), "largest_component": largest}
 
 
 def _relation_counts(dataset: DatasetStore, graph: GraphStore | None) -> dict[str, dict[str, int]]:

@@ -19,27 +19,27 @@ _WAY_OUT = "dataset.tables.TABLE.columns: {COLUMN: ignore} leaves it out"
 
 def find_leaks(home: Home, recipe: Recipe, num_seeds: int, *, as_json: bool) -> bool:
     """Check a recipe and print what was found; returns whether nothing leaks."""
-    found = _check(home, recipe, num_seeds)
-    print_result(as_json, {"recipe": recipe.name, "ok": found.ok, **asdict(found)}, lambda: show_leaks(found))
-    return found.ok
+    check = _check(home, recipe, num_seeds)
+    print_result(as_json, {"recipe": recipe.name, "ok": check.ok, **asdict(check)}, lambda: show_leaks(check))
+    return check.ok
 
 
 def refuse_leaks(home: Home, recipe: Recipe, num_seeds: int, *, quiet: bool) -> None:
     """Check a recipe before it is run, and print what was found unless `quiet`. Raises DataError: something leaks."""
     try:
-        found = _check(home, recipe, num_seeds)
+        check = _check(home, recipe, num_seeds)
     except NoMomentsError as error:
         err().print(f"nothing to check: {error}", style="dim", markup=False)
         return
     if not quiet:
-        show_leaks(found)
-    if not found.ok:
-        said = [f"{what} ({count:,} of {found.seeds:,} seeds)" for what, count in found.changed.items()]
-        said += found.columns
+        show_leaks(check)
+    if not check.ok:
+        said = [f"{what} ({count:,} of {check.seeds:,} seeds)" for what, count in check.changed.items()]
+        said += check.columns
         more = f" and {len(said) - _SHOWN} more" if len(said) > _SHOWN else ""
         raise DataError(
             f"what comes after a moment reaches the model: {', '.join(said[:_SHOWN])}{more}; nothing was run; "
-            + ("graphmill check-leaks says more" if found.changed else _WAY_OUT)
+            + ("graphmill check-leaks says more" if check.changed else _WAY_OUT)
         )
 
 
@@ -53,26 +53,26 @@ def _check(home: Home, recipe: Recipe, num_seeds: int) -> LeakCheck:
         reporter.close()
 
 
-def show_leaks(found: LeakCheck) -> None:
+def show_leaks(check: LeakCheck) -> None:
     """Print what was found; leaks to stderr."""
     console = out()
-    moments = ", ".join(_text(moment, found.unit) for moment in found.moments)
+    moments = ", ".join(_text(moment, check.unit) for moment in check.moments)
     console.print(
         f"{'changed':<8} the tables' rows (other cells, some gone, some new) and labels from {moments} on; inputs of "
-        f"{found.seeds:,} seeds of then and before compared to the bit",
+        f"{check.seeds:,} seeds of then and before compared to the bit",
         markup=False,
     )
-    if found.timeless:
+    if check.timeless:
         console.print(
-            f"{'note':<8} {', '.join(found.timeless)}: no time, so their rows count as always there; were they?",
+            f"{'note':<8} {', '.join(check.timeless)}: no time, so their rows count as always there; were they?",
             markup=False,
         )
-    for what, count in found.changed.items():
-        of = "" if what == LABELS else f" of {found.seeds:,}"
+    for what, count in check.changed.items():
+        of = "" if what == LABELS else f" of {check.seeds:,}"
         err().print(f"{'leak':<8} {what}: not the same for {count:,}{of} seeds", markup=False)
-    for text in found.columns:
+    for text in check.columns:
         err().print(f"{'leak':<8} {text}: is it the label, or written after it was known? {_WAY_OUT}", markup=False)
-    if found.ok:
+    if check.ok:
         console.print(f"{'ok':<8} nothing of it reaches the model", markup=False)
 
 

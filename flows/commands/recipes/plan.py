@@ -122,28 +122,28 @@ def _step(
 ) -> PlannedStage:
     stage, home = load_stage(name), digests.home
     runs = "runs" if name in selection.stages else "missing"
-    known = (old.bytes, old.build_seconds, "last run", old.peak_bytes) if old else (None, None, "")
+    costs = (old.bytes, old.build_seconds, "last run", old.peak_bytes) if old else (None, None, "")
     config = stage.key_content(recipe, digests)
     changes = _changes(recipe, name, old.config, config) if old else []
     waiting = [parent for parent in stage.parents if parent not in keys]
     if waiting:
         verb = "run" if len(waiting) > 1 else "runs"
         names = " and ".join(filter(None, (", ".join(waiting[:-1]), waiting[-1])))
-        return PlannedStage(name, runs, [f"since {names} {verb}", *changes], "", *known)
+        return PlannedStage(name, runs, [f"since {names} {verb}", *changes], "", *costs)
     try:
-        found = find_stage(name, recipe, {parent: keys[parent] for parent in stage.parents}, home)
+        artifact = find_stage(name, recipe, {parent: keys[parent] for parent in stage.parents}, home)
     except (IntegrityError, ParentGoneError) as error:
-        return PlannedStage(name, runs, [f"its stored artifact is damaged: {error}"], "", *known)
-    if found is not None and name not in selection.force:
-        manifest = found.manifest
-        known = (manifest.num_bytes, manifest.seconds, "artifact", manifest.peak_bytes)
+        return PlannedStage(name, runs, [f"its stored artifact is damaged: {error}"], "", *costs)
+    if artifact is not None and name not in selection.force:
+        manifest = artifact.manifest
+        costs = (manifest.num_bytes, manifest.seconds, "artifact", manifest.peak_bytes)
         told = manifest.report.get("negatives", []) if name == "preprocess" else []
-        return PlannedStage(name, "cached", told, manifest.key, *known)
-    if found is not None:
-        return PlannedStage(name, runs, ["forced"], found.manifest.key, *known)
+        return PlannedStage(name, "cached", told, manifest.key, *costs)
+    if artifact is not None:
+        return PlannedStage(name, runs, ["forced"], artifact.manifest.key, *costs)
     reasons = [f"it will fail: {text}" for text in digests.missing]
     reasons += _reasons(old, stage.version, changes, home, name, keys)
-    return PlannedStage(name, runs, reasons, "", *known)
+    return PlannedStage(name, runs, reasons, "", *costs)
 
 
 def _changes(recipe: Recipe, stage: str, old: dict[str, Any], new: dict[str, Any]) -> list[str]:
@@ -159,8 +159,8 @@ def _changes(recipe: Recipe, stage: str, old: dict[str, Any], new: dict[str, Any
 def _keyed(recipe: Recipe, stage: str, config: dict[str, Any]) -> dict[str, Any]:
     """Return a stage's options under the names that a recipe has for them: some keep their own section's alone."""
     section = getattr(recipe, stage, None)
-    own = type(section).model_fields if isinstance(section, ConfigModel) else {}
-    return {f"{stage}.{name}" if name in own else name: value for name, value in config.items()}
+    fields = type(section).model_fields if isinstance(section, ConfigModel) else {}
+    return {f"{stage}.{name}" if name in fields else name: value for name, value in config.items()}
 
 
 def _reasons(

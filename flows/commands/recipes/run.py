@@ -187,12 +187,12 @@ def flow_server(home: Home, *, verbose: bool) -> Iterator[EmbeddedServer | None]
     prepare_environment(home, verbose=verbose)
     try:
         with ending.prompt_ending(), temporary_folder(home), ExitStack() as stack:
-            own = own_server_url()
-            if own is not None:
-                check_answers(own)
+            server = own_server_url()
+            if server is not None:
+                check_answers(server)
             else:
                 err().print("starting a Prefect server for this run", style="dim")
-            yield None if own else stack.enter_context(embedded_server(home))
+            yield None if server else stack.enter_context(embedded_server(home))
     except BaseException:
         why = ending.reason()
         if why is None:

@@ -32,8 +32,8 @@ def runs(
     from flows.commands.runs.runs import RunFilter, list_runs, run_json, show_runs
     from flows.terminal.console import print_result
 
-    found = list_runs(open_home(home), RunFilter(recipe, status, since, tag, sort, limit))
-    print_result(as_json, {"runs": [run_json(record) for record in found]}, lambda: show_runs(found, sort))
+    records = list_runs(open_home(home), RunFilter(recipe, status, since, tag, sort, limit))
+    print_result(as_json, {"runs": [run_json(record) for record in records]}, lambda: show_runs(records, sort))
 
 
 @app.command()
@@ -65,15 +65,15 @@ def inspect(
         print_proposal(what, {"--output": output, "--verify": verify, "--json": as_json})
         return
     place = open_home(home)
-    found = find(place, what, deep=verify)
+    artifact = find(place, what, deep=verify)
     if as_json:
-        print((found.manifest if isinstance(found, Found) else found).model_dump_json())
-    elif isinstance(found, Found):
-        show_artifact(place, found, verified=verify)
+        print((artifact.manifest if isinstance(artifact, Found) else artifact).model_dump_json())
+    elif isinstance(artifact, Found):
+        show_artifact(place, artifact, verified=verify)
     else:
-        show_run(place, found)
-    if output is not None and isinstance(found, Found):
-        write_plots(found, output)
+        show_run(place, artifact)
+    if output is not None and isinstance(artifact, Found):
+        write_plots(artifact, output)
 
 
 @app.command()
@@ -112,15 +112,15 @@ def versions(
     from flows.terminal.console import print_result
 
     place = open_connected_home(home)
-    found = list_versions(place, name)
-    moves = {model: champion_history(place, model) for model in found} if history else {}
+    versions_of_it = list_versions(place, name)
+    moves = {model: champion_history(place, model) for model in versions_of_it} if history else {}
     values = {
-        model: {"versions": list(map(version_json, known)), **({"history": moves[model]} if history else {})}
-        for model, known in found.items()
+        model: {"versions": list(map(version_json, its_versions)), **({"history": moves[model]} if history else {})}
+        for model, its_versions in versions_of_it.items()
     }
 
     def show() -> None:
-        show_versions(found)
+        show_versions(versions_of_it)
         for changes in moves.values():
             show_history(changes)
 

@@ -110,11 +110,11 @@ def show_run(home: Home, record: RunRecord) -> None:
         print_facts(console, [("a stage", graphmill_command("inspect", record.id[:8], next(reversed(record.stages))))])
 
 
-def show_artifact(home: Home, found: Found, *, verified: bool) -> None:
+def show_artifact(home: Home, artifact: Found, *, verified: bool) -> None:
     """Print the manifest for people."""
-    manifest, console = found.manifest, out()
+    manifest, console = artifact.manifest, out()
     console.print(f"{manifest.stage} {manifest.key}", style="bold", markup=False)
-    console.print(str(found.folder), markup=False, soft_wrap=True)
+    console.print(str(artifact.folder), markup=False, soft_wrap=True)
     facts = table("fact", "value")
     for name in type(manifest).model_fields:
         if name not in _APART and not (name in _OF_EPOCHS and is_at_once(manifest)):
@@ -196,16 +196,16 @@ def _record_lists(values: dict[str, Any], above: str = "") -> Iterator[tuple[str
             yield from [] if nested else [(path, value)]
 
 
-def write_plots(found: Found, output: Path) -> None:
+def write_plots(artifact: Found, output: Path) -> None:
     """Write the artifact's plots into a folder and name them."""
     from configs.source_files import user_path
     from tasks.publish.plots.run_plots import for_manifest
 
     try:
-        paths = for_manifest(found.manifest, found.folder, user_path(output))
+        paths = for_manifest(artifact.manifest, artifact.folder, user_path(output))
     except OSError as error:
         raise RecipeError(f"--output {output}: {error}") from error
     for path in paths:
         print(path)
     if not paths:
-        print(f"{found.manifest.stage} has nothing to draw")
+        print(f"{artifact.manifest.stage} has nothing to draw")

@@ -35,48 +35,48 @@ class RunFilter:
     limit: int = 20
 
 
-def list_runs(home: Home, wanted: RunFilter) -> list[RunRecord]:
+def list_runs(home: Home, chosen: RunFilter) -> list[RunRecord]:
     """Return runs; a run whose process was killed counts as failed. Raises RecipeError for an unknown name."""
     records = [settled(home, record) for record in all_runs(home)]
     asked: dict[str, tuple[str | None, list[str]]] = {
-        "--recipe": (wanted.recipe, [name for r in records for name in (r.recipe, r.source)]),
-        "--tag": (wanted.tag, [tag for r in records for tag in r.tags]),
-        "--status": (wanted.status, list(STATES)),
+        "--recipe": (chosen.recipe, [name for r in records for name in (r.recipe, r.source)]),
+        "--tag": (chosen.tag, [tag for r in records for tag in r.tags]),
+        "--status": (chosen.status, list(STATES)),
     }
     for option, (value, names) in asked.items():
         if value is not None and value not in names:
             listed = ", ".join(sorted(set(filter(None, names)))) or "none"
             raise RecipeError(f"{option} {value!r}{did_you_mean(value, names)}: no run has it; there are {listed}")
-    if wanted.younger_than is not None:
-        limit = time.time() - parse_age(wanted.younger_than, "--since")
+    if chosen.younger_than is not None:
+        limit = time.time() - parse_age(chosen.younger_than, "--since")
         records = [record for record in records if record.started.timestamp() >= limit]
     records = [
         record
         for record in records
-        if wanted.recipe in (None, record.recipe, record.source)
-        and wanted.status in (None, record.status)
-        and (wanted.tag is None or wanted.tag in record.tags)
+        if chosen.recipe in (None, record.recipe, record.source)
+        and chosen.status in (None, record.status)
+        and (chosen.tag is None or chosen.tag in record.tags)
     ]
-    if wanted.sort is not None:
-        values = {record.id: metric_of(record, wanted.sort) for record in records}
+    if chosen.sort is not None:
+        values = {record.id: metric_of(record, chosen.sort) for record in records}
         measured = [record for record in records if values[record.id] is not None]
         if not measured and records:
-            known = sorted({f"{split}/{name}" for r in records for split, one in r.metrics.items() for name in one})
+            metrics = sorted({f"{split}/{name}" for r in records for split, one in r.metrics.items() for name in one})
             raise RecipeError(
-                f"--sort {wanted.sort!r}{did_you_mean(wanted.sort, known)}: no run has measured it; there are "
-                f"{', '.join(known)}"
+                f"--sort {chosen.sort!r}{did_you_mean(chosen.sort, metrics)}: no run has measured it; there are "
+                f"{', '.join(metrics)}"
             )
-        sign = -1.0 if higher_is_better(wanted.sort, "", True) else 1.0
+        sign = -1.0 if higher_is_better(chosen.sort, "", True) else 1.0
         records = sorted(measured, key=lambda record: sign * (values[record.id] or 0.0))
-    return records[: wanted.limit]
+    return records[: chosen.limit]
 
 
 def metric_of(record: RunRecord, name: str) -> float | None:
     """Return a run's `split/metric`, or `metric` of the test split, else of the first that has it."""
     split, _, metric = name.rpartition("/")
     splits = [split] if split else sorted(record.metrics, key=lambda one: one != "test")
-    found = (record.metrics[one][metric] for one in splits if metric in record.metrics.get(one, {}))
-    return next(found, None)
+    values = (record.metrics[one][metric] for one in splits if metric in record.metrics.get(one, {}))
+    return next(values, None)
 
 
 def find_run(home: Home, name: str) -> RunRecord:
@@ -98,10 +98,10 @@ def find_run(home: Home, name: str) -> RunRecord:
         return of_recipe[int(back or 0)]
     if of_recipe:
         raise RecipeError(f"{name!r}: {recipe} has run {len(of_recipe)} times only")
-    known = sorted({record.recipe for record in records})
+    recipes = sorted({record.recipe for record in records})
     raise RecipeError(
-        f"no run {name!r}{did_you_mean(recipe, known)} in {home.root}; name an id (graphmill runs), its beginning, or "
-        f"a recipe that ran here: {', '.join(known) or 'none'}"
+        f"no run {name!r}{did_you_mean(recipe, recipes)} in {home.root}; name an id (graphmill runs), its beginning, "
+        f"or a recipe that ran here: {', '.join(recipes) or 'none'}"
     )
 
 

@@ -42,14 +42,14 @@ def _plain(a: Tensor, b: Tensor, conjugate: bool) -> Tensor:
 
 
 @njit(cache=True, nogil=True)
-def _multiply(lanes, half, column, count, rows, conjugate, a, b, found):  # type: ignore[no-untyped-def]
+def _multiply(lanes, half, column, count, rows, conjugate, a, b, products):  # type: ignore[no-untyped-def]
     for i in range(rows):
         at = 2 * i * half + column
         real, imaginary = load(lanes, a, at, count), load(lanes, a, at + half, count)
         other, turned = load(lanes, b, at, count), load(lanes, b, at + half, count)
         if conjugate is not None:
-            store(lanes, found, at, real * other + imaginary * turned, count)
-            store(lanes, found, at + half, imaginary * other - real * turned, count)
+            store(lanes, products, at, real * other + imaginary * turned, count)
+            store(lanes, products, at + half, imaginary * other - real * turned, count)
         else:
-            store(lanes, found, at, real * other - imaginary * turned, count)
-            store(lanes, found, at + half, real * turned + imaginary * other, count)
+            store(lanes, products, at, real * other - imaginary * turned, count)
+            store(lanes, products, at + half, real * turned + imaginary * other, count)

@@ -156,12 +156,12 @@ def _pull_complex(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def divide_slopes(slopes, scores, found):  # type: ignore[no-untyped-def]
-    """Set `found`, longer perhaps, to slopes over minus the scores: 0 at a score of 0."""
+def divide_slopes(slopes, scores, norms):  # type: ignore[no-untyped-def]
+    """Set `norms`, longer perhaps, to slopes over minus the scores: 0 at a score of 0."""
     for i in range(len(slopes)):
         distance = -scores[i]
-        found[i] = slopes[i] / distance if distance != 0 else _ZERO
-    found[len(slopes) :] = _ZERO
+        norms[i] = slopes[i] / distance if distance != 0 else _ZERO
+    norms[len(slopes) :] = _ZERO
 
 
 @njit(cache=True, nogil=True)

@@ -63,9 +63,9 @@ class CompletionRequest:
             wrong = f"--{given[0]} alone is no query; " if len(given) == 1 else ""
             wrong = "one of head, relation and tail is what is asked for; " if len(given) == 3 else wrong
             raise RecipeError(f"{wrong}a model of a knowledge graph completes triples: graphmill predict with {FORMS}")
-        known = get_args(Known)
-        if self.known is not None and self.known not in known:
-            raise RecipeError(f"--known {self.known!r}{did_you_mean(self.known, known)}: {' or '.join(known)}")
+        allowed = get_args(Known)
+        if self.known is not None and self.known not in allowed:
+            raise RecipeError(f"--known {self.known!r}{did_you_mean(self.known, allowed)}: {' or '.join(allowed)}")
         if self.most < 1:
             raise RecipeError(f"-k {self.most}: there must be a place at least")
         if is_shown and self.most > _MOST_SHOWN:

@@ -111,10 +111,10 @@ class EntityNames:
         fits = compute.is_valid(texts)
         if not ids_are_texts(self._dataset, f"ids/{kind}"):
             fits = compute.fill_null(compute.match_substring_regex(texts, r"^-?[0-9]{1,18}$"), False)
-        at, found = np.flatnonzero(np.asarray(fits)), np.full(len(texts), _UNKNOWN, np.int64)
+        at, rows = np.flatnonzero(np.asarray(fits)), np.full(len(texts), _UNKNOWN, np.int64)
         if len(at):
-            found[at] = self._ids.find(texts.take(pa.array(at)), kind)
-        return found
+            rows[at] = self._ids.find(texts.take(pa.array(at)), kind)
+        return rows
 
     def _alike(self, text: str, kinds: list[str], with_type: bool) -> Iterator[str]:
         """Yield names that begin or end alike: of millions the others are too many to compare."""

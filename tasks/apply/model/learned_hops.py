@@ -21,5 +21,5 @@ class LearnedHops(Hops):
 
     def scale(self, name: str, x: Array, train_rows: Array | None) -> tuple[Array, Array]:
         """Return what was learned."""
-        known = states_of(self.config)[name]
-        return known["mean"], known["deviation"]
+        state = states_of(self.config)[name]
+        return state["mean"], state["deviation"]

@@ -325,19 +325,19 @@ def check_facts(model: GraphModel, manifest: GraphManifest) -> None:
     """Refuse a graph whose features are not those that the model was sized for. Raises DataError."""
     from tasks.storage.graph_facts import graph_facts
 
-    wanted, found = model.facts, graph_facts(manifest)
+    needed, facts = model.facts, graph_facts(manifest)
     names = ["task", "feature_dim", "categories", "num_node_types"]
     names += ["edge_feature_dim", "edge_categories"] if model.edge_facts is not None else []
     names += ["num_edge_types"] if model.uses_edge_types else []
     names += ["has_edge_weights"] if model.config.edge_weights else []
-    if wanted.fanouts:
+    if needed.fanouts:
         names += ["relation_ends", "node_columns", "node_codes", "edge_columns", "edge_codes"]
         names += ["label_type", "seed_type", "rank_type", "has_times", "age_unit"]
     for name in names:
-        if getattr(wanted, name) != getattr(found, name):
+        if getattr(needed, name) != getattr(facts, name):
             raise DataError(
-                f"{manifest.dataset}: the model was trained on a graph with {name}={getattr(wanted, name)}, this one "
-                f"has {getattr(found, name)}; give data with the same features, or train on this data"
+                f"{manifest.dataset}: the model was trained on a graph with {name}={getattr(needed, name)}, this one "
+                f"has {getattr(facts, name)}; give data with the same features, or train on this data"
             )
 
 

@@ -62,12 +62,14 @@ class VectorFile:
 
         Raises DataError naming a row of other numbers, of no id, or of one that another row has.
         """
-        first, known = 0, None if self._ids_checked else IdIndex()
+        first, seen = 0, None if self._ids_checked else IdIndex()
         for raw, rows in self._file.rows(self.rows_at_a_time):
             ids = self._checked_ids(raw, first)
-            own = np.arange(first, first + len(ids))
-            place = own if known is None else known.add(ids)  # ids that are new get the next numbers: of their rows
-            again = np.flatnonzero(place != own)
+            row_numbers = np.arange(first, first + len(ids))
+            place = (
+                row_numbers if seen is None else seen.add(ids)
+            )  # ids that are new get the next numbers: of their rows
+            again = np.flatnonzero(place != row_numbers)
             if len(again):
                 (path, column), row = self._file.ids, int(again[0])
                 why = f"the id {ids[row].as_py()!r} stands in row {int(place[row])} already, and an id names one vector"

@@ -54,8 +54,8 @@ class NeighborhoodControl:
 
         def work(number: int) -> None:
             part = slice(bounds[number], bounds[number + 1])
-            found = common[part], adamic_adar[part]
-            _meet(sources[part], targets[part], *self._lists, inverse_log, self._marks(), *found)
+            parts = common[part], adamic_adar[part]
+            _meet(sources[part], targets[part], *self._lists, inverse_log, self._marks(), *parts)
 
         run_each(work, len(bounds) - 1)
         by_control = {"degree": degree[sources] * degree[targets].astype(np.float32)}
@@ -82,9 +82,9 @@ class NeighborhoodControl:
     @cached_property
     def _inverse_log(self) -> Array:
         """1 / log of each node's degree, float32 (N,); 0 below two neighbours, where no pair can have it in common."""
-        found, several = np.zeros(self._num_nodes, np.float32), self._degree > 1
-        found[several] = 1 / np.log(self._degree[several])
-        return found
+        weights, several = np.zeros(self._num_nodes, np.float32), self._degree > 1
+        weights[several] = 1 / np.log(self._degree[several])
+        return weights
 
 
 @njit(cache=True, nogil=True)

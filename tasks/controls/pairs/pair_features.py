@@ -39,9 +39,9 @@ class _End:
         """Return the features of nodes; zeros for those of another type, which drawn pairs may have."""
         place = rows - self.first
         inside = (place >= 0) & (place < len(self.x))
-        found = self.x[np.where(inside, place, 0)]
-        found[~inside] = 0
-        return found
+        features = self.x[np.where(inside, place, 0)]
+        features[~inside] = 0
+        return features
 
 
 class PairControl:

@@ -91,11 +91,11 @@ class RecommendationControls(Controls):
         if self._together is None or self._together[0] != moment:
             self._together = moment, *self._similar(moment)
         _, had, similar = self._together
-        own = self.links.own_columns(tasks)
-        if own is not None:  # the cosines of a candidate itself
-            return similar[own].toarray().astype(np.float32) + 1e-4 * self._recent_scores(moment)
-        found = (had[self.links.entities(tasks)] @ similar).toarray().astype(np.float32)
-        return found + 1e-4 * self._recent_scores(moment)
+        columns = self.links.own_columns(tasks)
+        if columns is not None:  # the cosines of a candidate itself
+            return similar[columns].toarray().astype(np.float32) + 1e-4 * self._recent_scores(moment)
+        scores = (had[self.links.entities(tasks)] @ similar).toarray().astype(np.float32)
+        return scores + 1e-4 * self._recent_scores(moment)
 
     def _similar(self, moment: int) -> tuple[sparse.csr_matrix, sparse.csr_matrix]:
         """Return who had what, (N, C), and the cosines of candidates, (C, C), their own left out."""

@@ -44,20 +44,20 @@ def _multiclass(prediction: Prediction, names: list[str] | None) -> dict[str, An
     num_classes = max(prediction.scores.shape[1], int(label.max()) + 1, 2)
     counts = metrics.confusion_matrix(label, predicted, num_classes)
     names = names if names is not None and len(names) >= num_classes else [str(c) for c in range(num_classes)]
-    known = prediction.label >= 0
-    confidence = np.empty(len(known))  # probability of each row's likeliest class
-    for rows in slices(len(known), _ROWS_AT_A_TIME):
+    labelled = prediction.label >= 0
+    confidence = np.empty(len(labelled))  # probability of each row's likeliest class
+    for rows in slices(len(labelled), _ROWS_AT_A_TIME):
         confidence[rows] = probabilities(prediction.scores[rows]).max(axis=1)
     return {
         "confusion": top_confusion(counts, names),
         "per_class": per_class(counts, names),
-        "calibration": calibration(confidence[known], label == predicted),
+        "calibration": calibration(confidence[labelled], label == predicted),
     }
 
 
 def _binary(label: Array, score: Floats, names: list[str] | None) -> dict[str, Any]:
-    known = ~np.isnan(label)
-    truth, score = label[known].astype(np.int64), score[known]
+    labelled = ~np.isnan(label)
+    truth, score = label[labelled].astype(np.int64), score[labelled]
     counts = metrics.confusion_matrix(truth, (score > 0).astype(np.int64), 2)
     names = names if names is not None and len(names) == 2 else ["0", "1"]
     probability = sigmoid(score)
@@ -135,13 +135,13 @@ def per_task(label: Array, score: Floats) -> list[dict[str, Any]]:
     """Return ROC-AUC, positives and labelled rows of each label column (the first 1000)."""
     result = []
     for column in range(min(label.shape[1], MAX_CLASSES_LISTED)):
-        known = ~np.isnan(label[:, column])
-        truth = label[known, column]
-        area = metrics.rocauc(truth, score[known, column])
+        labelled = ~np.isnan(label[:, column])
+        truth = label[labelled, column]
+        area = metrics.rocauc(truth, score[labelled, column])
         result.append(
             {
                 "task": column,
-                "rows": int(known.sum()),
+                "rows": int(labelled.sum()),
                 "positive": int((truth == 1).sum()),
                 "rocauc": None if np.isnan(area) else area,
             }
@@ -151,8 +151,8 @@ def per_task(label: Array, score: Floats) -> list[dict[str, Any]]:
 
 def scatter(label: Array, value: Floats) -> dict[str, Any]:
     """Return a histogram of predicted against true values over all columns (`counts[true][predicted]`)."""
-    known = ~np.isnan(label)
-    truth, guess = label[known], value[known].astype(np.float64)
+    labelled = ~np.isnan(label)
+    truth, guess = label[labelled], value[labelled].astype(np.float64)
     low, high = float(min(truth.min(), guess.min())), float(max(truth.max(), guess.max()))
     high = high if high > low else low + 1.0
     counts, edges, _ = np.histogram2d(truth, guess, bins=_BINS, range=((low, high), (low, high)))

@@ -35,13 +35,13 @@ def diagnose_triples(
         names: of relations.
     """
     triples = splits.triples(split)
-    own = ranks.mean.reshape(2, -1)  # heads, tails
+    by_side = ranks.mean.reshape(2, -1)  # heads, tails
     category = categories(splits)
     return {
         "triples": {
-            "relations": by_relation(triples.relations, own, category, names),
-            "categories": by_category(category[triples.relations], own),
-            "frequency": by_frequency(splits, triples.edges, 1 / own),
+            "relations": by_relation(triples.relations, by_side, category, names),
+            "categories": by_category(category[triples.relations], by_side),
+            "frequency": by_frequency(splits, triples.edges, 1 / by_side),
             "unseen": without_unseen(model, splits, split),
         }
     }
@@ -82,10 +82,10 @@ def by_category(category: Array, ranks: Floats) -> list[dict[str, Any]]:
 def measures(ranks: Floats) -> dict[str, float]:
     """Return MRR and Hits of ranks (2, n), and those of heads and of tails by themselves."""
     values = {"mrr": 1 / ranks, **{f"hits@{k}": ranks <= k for k in (1, 10)}}
-    found = {name: float(value.mean()) for name, value in values.items()}
+    means = {name: float(value.mean()) for name, value in values.items()}
     for end, side in enumerate(SIDES):
-        found |= {f"{name}_{side}": float(values[name][end].mean()) for name in ("mrr", "hits@10")}
-    return found
+        means |= {f"{name}_{side}": float(values[name][end].mean()) for name in ("mrr", "hits@10")}
+    return means
 
 
 def by_frequency(splits: TripleSplits, edges: Array, reciprocal: Array) -> list[dict[str, Any]]:
@@ -111,7 +111,7 @@ def without_unseen(model: KnowledgeModel, splits: TripleSplits, split: str) -> d
     """
     triples, is_seen = splits.triples(split), splits.is_seen
     rows = is_seen[np.asarray(triples.edges)].all(1)
-    found: dict[str, Any] = {"entities": int((~is_seen).sum()), "triples": int((~rows).sum())}
-    if found["entities"] and triples.candidates is None and rows.any():
-        found["metrics"] = metrics.mrr_of_triples(splits.ranks(model, triples.taken(rows), is_seen))
-    return found
+    unseen: dict[str, Any] = {"entities": int((~is_seen).sum()), "triples": int((~rows).sum())}
+    if unseen["entities"] and triples.candidates is None and rows.any():
+        unseen["metrics"] = metrics.mrr_of_triples(splits.ranks(model, triples.taken(rows), is_seen))
+    return unseen

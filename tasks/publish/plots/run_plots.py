@@ -102,8 +102,8 @@ def positive_shares(labels: Mapping[str, Any]) -> Canvas | None:
     """How many label columns have which share of positives; labels (n, T) of 0, 1 and NaN by split."""
     shares = {}
     for split, values in labels.items():
-        known = ~np.isnan(values)
-        rows = known.sum(axis=0)
+        labelled = ~np.isnan(values)
+        rows = labelled.sum(axis=0)
         shares[split] = 100 * np.nansum(values, axis=0)[rows > 0] / rows[rows > 0]
     drawn = max(map(len, shares.values()), default=0)
     if drawn < 2:
@@ -279,7 +279,7 @@ def label_picture(before: SnapshotSummary, now: SnapshotSummary) -> Canvas | Non
     if aligned is None or not all(whole):
         return None
     names, *counts = aligned
-    shares = [100 * found / total for found, total in zip(counts, whole, strict=True)]
+    shares = [100 * number / total for number, total in zip(counts, whole, strict=True)]
     order = np.argsort(-np.abs(shares[1] - shares[0]), kind="stable")[:_MOST_LABELS]
     order = order[np.argsort(-shares[1][order], kind="stable")]
     canvas, ax = canvas_of_one(height=max(2.4, 0.3 * len(order) + 1.1))

@@ -98,13 +98,13 @@ def result_table(evaluation: EvalReport | None, gate: GateRecord | None) -> Repo
     )
 
 
-def _compared(gate: GateRecord, own: Mapping[str, float], names: Sequence[str]) -> list[tuple[str, list[str]]]:
+def _compared(gate: GateRecord, metrics: Mapping[str, float], names: Sequence[str]) -> list[tuple[str, list[str]]]:
     """Return the champion that the gate compared with, and the model where it was measured on other rows."""
     if gate.champion is None or gate.challenger is None:
         return []
     metric = gate.metric.partition("/")[2]
     rows = {f"version {gate.against}, the champion{' before' if gate.promoted else ''}": gate.champion}
-    if gate.challenger != own.get(metric):
+    if gate.challenger != metrics.get(metric):
         where = f", on the {gate.rows:,} rows that both were compared on"
         rows = {f"{who}{where}": value for who, value in {"this model": gate.challenger, **rows}.items()}
     return [(who, [f"{value:.4f}" if name == metric else "" for name in names]) for who, value in rows.items()]

@@ -158,10 +158,10 @@ class ModelRegistry:
     def _version(self, model_id: str, tags: dict[str, str], description: str) -> str:
         """Return the version of a logged model, made if it has none; its tags are renewed."""
         call, source = self.tracker.call, f"models:/{model_id}"
-        for known in call(self._client.search_model_versions, f"{named(self.name)} and source_path = '{source}'"):
+        for registered in call(self._client.search_model_versions, f"{named(self.name)} and source_path = '{source}'"):
             for key, value in tags.items():
-                call(self._client.set_model_version_tag, self.name, known.version, key, value)
-            return str(known.version)
+                call(self._client.set_model_version_tag, self.name, registered.version, key, value)
+            return str(registered.version)
         with self.tracker.as_global():
             made = call(
                 self._client.create_model_version,

@@ -66,9 +66,9 @@ class NeighborSampler:
     def number(self, ids: Array) -> tuple[Array, Array]:
         """Return local numbers of `ids` (int64, same shape) and the distinct ids in order of first appearance."""
         state = self._borrow()
-        found = state.number_all(ids)
+        numbers = state.number_all(ids)
         self._idle.append(state)
-        return found
+        return numbers
 
     def sample(
         self, seeds: Array, key: int, excluded: Array | None = None, *, open_last: bool = False

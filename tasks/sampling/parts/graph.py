@@ -90,8 +90,8 @@ class PartGraph(GraphStore):
             return [self.own_rows(name, some) for some in rows]
         own = table[self.own[0] - self.first : self.own[1] - self.first]
         wanted = [np.asarray(some) for some in rows]
-        found = Ranges(self.bounds, self.exchange).fetch_any(own, np.concatenate(wanted))
-        return np.split(found, np.cumsum([len(some) for some in wanted])[:-1])
+        fetched = Ranges(self.bounds, self.exchange).fetch_any(own, np.concatenate(wanted))
+        return np.split(fetched, np.cumsum([len(some) for some in wanted])[:-1])
 
     @property
     def num_seeds(self) -> int:

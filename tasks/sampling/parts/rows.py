@@ -162,8 +162,8 @@ class PartFeatures:
 
     def edge_columns(self) -> dict[str, Array]:
         """Return what edges carry, by name: rows of this machine's in-edges."""
-        found = {name: getattr(self.own, name) for name in _EDGE_TABLES}
-        return {name: table for name, table in found.items() if table is not None}
+        columns = {name: getattr(self.own, name) for name in _EDGE_TABLES}
+        return {name: table for name, table in columns.items() if table is not None}
 
     def inputs(self, nodes: Sequence[Array]) -> Iterator[tuple[Inputs, Array]]:
         """Yield the inputs of lists of nodes, and their in-degrees in the whole graph, float32 (n,)."""

@@ -258,9 +258,9 @@ def count_edges(graph: PartGraph, pairs: Array) -> Array:
     back = exchange.counts(counts[:, None])[:, 0].tolist()
     asked = exchange.send(question, counts.tolist(), back)
     answer = exchange.send(_count(graph, asked), back, counts.tolist())
-    found = np.empty(len(pairs), np.int32)
-    found[here], found[~here] = _count(graph, pairs[here]), answer[~place[~here]]
-    return found
+    num_edges = np.empty(len(pairs), np.int32)
+    num_edges[here], num_edges[~here] = _count(graph, pairs[here]), answer[~place[~here]]
+    return num_edges
 
 
 def _count(graph: PartGraph, pairs: Array) -> Array:

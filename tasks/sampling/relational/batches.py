@@ -151,10 +151,16 @@ class TypedNeighborhoods:
 
     def around(self, nodes: Array, cuts: Array | None, key: int) -> tuple[TypedInputs, list[TypedBlock], Array]:
         """Sample around nodes of any types, id (n,), as of cuts, int64 (n,); also return each one's row of its type."""
-        found = self.sampler.sample(nodes, cuts, key)
-        of_types = (None,) * len(found.ids) if found.cuts is None else found.cuts
-        types = [self._inputs(t, some, cut) for t, (some, cut) in enumerate(zip(found.ids, of_types, strict=True))]
-        return TypedInputs(types), [self._block(layer, of_types) for layer in found.layers], found.seed_rows
+        neighborhood = self.sampler.sample(nodes, cuts, key)
+        of_types = (None,) * len(neighborhood.ids) if neighborhood.cuts is None else neighborhood.cuts
+        types = [
+            self._inputs(t, some, cut) for t, (some, cut) in enumerate(zip(neighborhood.ids, of_types, strict=True))
+        ]
+        return (
+            TypedInputs(types),
+            [self._block(layer, of_types) for layer in neighborhood.layers],
+            neighborhood.seed_rows,
+        )
 
     def _numbers(self, t: int, nodes: Array) -> Tensor | None:
         """Return the numbers of a type's rows in its table, int64 (n,), where they are told."""
@@ -182,40 +188,40 @@ class TypedNeighborhoods:
 
     def _block(self, layer: TypedLayer, cuts: Sequence[Array | None]) -> TypedBlock:
         sampled = zip(self.sampler.numbers, self.sampler.relations, layer.relations, strict=True)
-        relations = [self._edges(number, relation, found, layer, cuts) for number, relation, found in sampled]
+        relations = [self._edges(number, relation, drawn, layer, cuts) for number, relation, drawn in sampled]
         return TypedBlock(relations, layer.num_src, layer.num_dst)
 
     def _edges(
-        self, number: int, relation: Relation, found: RelationSample, layer: TypedLayer, cuts: Sequence[Array | None]
+        self, number: int, relation: Relation, drawn: RelationSample, layer: TypedLayer, cuts: Sequence[Array | None]
     ) -> Edges:
         """Return one relation's edges, with what they carry."""
         made = Edges(
             number,
             relation.source,
             relation.target,
-            torch.from_numpy(found.indptr),
-            torch.from_numpy(found.indices),
+            torch.from_numpy(drawn.indptr),
+            torch.from_numpy(drawn.indices),
             layer.num_src[relation.source],
         )
-        if found.weights is not None:
-            made.weight = torch.from_numpy(found.weights)
+        if drawn.weights is not None:
+            made.weight = torch.from_numpy(drawn.weights)
             return made
         facts = self.facts
         columns = columns_of(facts.edge_columns, number, facts.edge_feature_dim)
         codes = columns_of(facts.edge_codes, number, len(facts.edge_categories))
         if columns or codes:
-            assert found.positions is not None
-            made.edge_feat = _columns(self._edge_feat, found.positions, columns, np.float32)
-            made.edge_feat_cat = _columns(self._edge_codes, found.positions, codes, np.int64)
-            made.edge_age = self._edge_ages(found, cuts[relation.target])
+            assert drawn.positions is not None
+            made.edge_feat = _columns(self._edge_feat, drawn.positions, columns, np.float32)
+            made.edge_feat_cat = _columns(self._edge_codes, drawn.positions, codes, np.int64)
+            made.edge_age = self._edge_ages(drawn, cuts[relation.target])
         return made
 
-    def _edge_ages(self, found: RelationSample, cut: Array | None) -> Tensor:
-        assert found.positions is not None
+    def _edge_ages(self, drawn: RelationSample, cut: Array | None) -> Tensor:
+        assert drawn.positions is not None
         if self._edge_time is None:
-            return torch.full((len(found.positions),), torch.nan)
-        of_edges = None if cut is None else np.repeat(cut[: len(found.indptr) - 1], np.diff(found.indptr))
-        return ages(np.asarray(self._edge_time[found.positions]), of_edges, self.facts.age_unit)
+            return torch.full((len(drawn.positions),), torch.nan)
+        of_edges = None if cut is None else np.repeat(cut[: len(drawn.indptr) - 1], np.diff(drawn.indptr))
+        return ages(np.asarray(self._edge_time[drawn.positions]), of_edges, self.facts.age_unit)
 
 
 def ages(time: Array, cut: Array | None, unit: int) -> Tensor:

@@ -117,9 +117,9 @@ class ImportanceSampler(TypedSampler):
         clock = self.edges.clock
         kept = clock.cuts(cuts) if is_cut and clock is not None else cuts
         along = slot_start, indptr, times if is_cut else None, entries, self._first[kind], self._again
-        found, room = np.zeros(len(nodes) + 1, np.int64), len(nodes) * most
+        visits, room = np.zeros(len(nodes) + 1, np.int64), len(nodes) * most
         ids, weights = np.empty(room, self.edges.id_type), np.empty(room, np.float32)
         options = *self._options[:3], most
-        most_visited(nodes, numbers, kept, cut_keys, *along, options, found, ids, weights)
-        size = int(found[-1])
-        return found, ids[:size].copy(), weights[:size].copy()
+        most_visited(nodes, numbers, kept, cut_keys, *along, options, visits, ids, weights)
+        size = int(visits[-1])
+        return visits, ids[:size].copy(), weights[:size].copy()

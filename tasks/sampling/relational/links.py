@@ -47,9 +47,9 @@ class RankedLinks:
 
     def __init__(self, store: GraphStore) -> None:
         manifest, ranking = store.manifest, store.manifest.ranking
-        found = task_relation(manifest)
+        relation = task_relation(manifest)
         assert ranking is not None
-        assert found is not None
+        assert relation is not None
         self.ranking = ranking
         node_type, self._node_time = store["node_type"], store["node_time"]
         self.candidates = np.flatnonzero(node_type == manifest.node_types.index(ranking.candidates))
@@ -61,7 +61,7 @@ class RankedLinks:
         self._column[self.candidates] = np.arange(len(self.candidates), dtype=np.int32)
         links = manifest.edge_types.index(joined_name((manifest.target_type, LINKS_RELATION, ranking.candidates)))
         history = manifest.edge_types.index(ranking.history)
-        task, entity, _ = _edges_of(store, found[0])
+        task, entity, _ = _edges_of(store, relation[0])
         order = np.argsort(task)
         self._tasks, self._entity = task[order], entity[order]
         task, target, _ = _edges_of(store, links)
@@ -98,10 +98,10 @@ class RankedLinks:
 
     def popularity(self, columns: Array, moment: int) -> Array:
         """Return how often candidates were linked before a moment, and within a horizon before it: int64 (n, 2)."""
-        found = np.empty((len(columns), 2), np.int64)
+        counts = np.empty((len(columns), 2), np.int64)
         since = moment - self.ranking.horizon
-        _count(self._starts, self._times, np.asarray(columns, np.int64), since, moment, found)
-        return found
+        _count(self._starts, self._times, np.asarray(columns, np.int64), since, moment, counts)
+        return counts
 
     def past(self, entities: Array, moments: Array) -> tuple[Array, Array, Array, Array]:
         """Return what entities were linked to before moments, int64 (n,) each.
@@ -110,8 +110,8 @@ class RankedLinks:
         the last time int64 (m,).
         """
         moments = np.asarray(moments, np.int64)
-        found = self._had_together if self.ranking.together else self._links_of
-        row, columns, times = found(entities, moments)
+        counted = self._had_together if self.ranking.together else self._links_of
+        row, columns, times = counted(entities, moments)
         key = row * max(1, self.num_candidates) + columns
         order = np.lexsort((times, key))
         distinct, start, counts = np.unique(key[order], return_index=True, return_counts=True)
@@ -181,12 +181,12 @@ def _first_from(times, low, high, moment):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _count(starts, times, columns, since, moment, found):  # type: ignore[no-untyped-def]
+def _count(starts, times, columns, since, moment, counts):  # type: ignore[no-untyped-def]
     for i in range(len(columns)):
         low, high = starts[columns[i]], starts[columns[i] + 1]
         before = _first_from(times, low, high, moment)
-        found[i, 0] = before - low
-        found[i, 1] = before - _first_from(times, low, high, since)
+        counts[i, 0] = before - low
+        counts[i, 1] = before - _first_from(times, low, high, since)
 
 
 @njit(cache=True, nogil=True)

@@ -186,8 +186,8 @@ class Rows:
                 grown = np.empty(2 * rows, arrays[kind].dtype)
                 grown[: self.counts[kind]] = arrays[kind][: self.counts[kind]]
                 arrays[kind] = grown
-        wanted = 2 * (sum(self.counts) + more)
-        if self.num_cuts > 1 and len(self._pairs) // 2 < wanted:
-            grown = np.zeros(2 << wanted.bit_length(), np.int64)
+        slots = 2 * (sum(self.counts) + more)
+        if self.num_cuts > 1 and len(self._pairs) // 2 < slots:
+            grown = np.zeros(2 << slots.bit_length(), np.int64)
             move_entries(self._pairs, grown, self._base)
             self._pairs = grown

@@ -172,7 +172,7 @@ class RelationalSampler(TypedSampler):
     def _visible(self, rows: Rows, kind: int, hop: int, cuts: Array | None) -> _Visible:
         """Find the edges that a type's rows see before their cuts, as the clock has these; None: all."""
         nodes, limits, scratch = rows.nodes(kind), self._limits[kind][hop], rows.scratch
-        found = _Visible(
+        visible = _Visible(
             scratch.array(f"slots {kind}", len(nodes), np.int64),
             scratch.array(f"low {kind}", len(nodes) * len(limits), np.int64),
             scratch.array(f"size {kind}", len(nodes) * len(limits), np.int64),
@@ -180,9 +180,9 @@ class RelationalSampler(TypedSampler):
         )
         if len(nodes) and len(limits):
             graph = self.edges.slot_start, self.edges.indptr, None if cuts is None else self.edges.times
-            into = found.slots, found.low, found.size, found.totals
+            into = visible.slots, visible.low, visible.size, visible.totals
             find_visible(nodes, *graph, rows.cut_numbers(kind), cuts, limits, *into)
-        return found
+        return visible
 
     def _make_parts(self, lengths: list[int], totals: list[int]) -> tuple[RelationSample, ...]:
         """Return a layer's relations with arrays to be filled, which lie end to end."""
@@ -225,12 +225,12 @@ class _Visible:
 
 def cuts_of_rows(rows: Rows, kind: int, cuts: Array) -> Array:
     """Return the cuts of a type's rows, int64 (n,), of the distinct ones."""
-    numbers, found = rows.cut_numbers(kind), recycled(rows.counts[kind], np.int64)
+    numbers, moments = rows.cut_numbers(kind), recycled(rows.counts[kind], np.int64)
     if numbers is None:
-        found.fill(cuts[0])
+        moments.fill(cuts[0])
     else:
-        gather_ids(cuts, numbers, found)
-    return found
+        gather_ids(cuts, numbers, moments)
+    return moments
 
 
 def copy_rows(array: Array) -> Array:

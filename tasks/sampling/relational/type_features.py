@@ -78,13 +78,13 @@ def gather_columns(table: Array, rows: Array, columns: Sequence[int], dtype: Any
         dtype: np.float32 or np.int64.
     """
     out = recycled((len(rows), len(columns)), dtype)
-    wanted = np.asarray(columns, np.int64)
+    positions = np.asarray(columns, np.int64)
     if table.dtype == np.float16:  # which numba does not read
-        low, high = int(wanted.min()), int(wanted.max()) + 1
-        out[:] = table[rows, low:high][:, wanted - low]
+        low, high = int(positions.min()), int(positions.max()) + 1
+        out[:] = table[rows, low:high][:, positions - low]
     else:
-        lines = np.unique(wanted // _LINE_NUMBERS) * _LINE_NUMBERS
-        _copy(frozen(table).reshape(-1), table.shape[1], frozen(rows), wanted, lines, out)
+        lines = np.unique(positions // _LINE_NUMBERS) * _LINE_NUMBERS
+        _copy(frozen(table).reshape(-1), table.shape[1], frozen(rows), positions, lines, out)
     return torch.from_numpy(out)
 
 

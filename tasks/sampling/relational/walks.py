@@ -185,37 +185,37 @@ def paths_back(edges: RelationalEdges, kind: int, named: Sequence[Sequence[str]]
     name = edges.node_types[kind]
     if named:
         return [_named(edges, path, kind) for path in named]
-    found: list[Path] = []
+    paths: list[Path] = []
     for out in edges.into[kind]:
         there = edges.relations[out].source
         if there == kind:  # a row that it names itself
-            found.append((out,))
+            paths.append((out,))
             continue
         for back in edges.into[there]:
             if edges.relations[back].source != kind:
                 continue
             if _is_many(edges, back):
-                found.append((out, back))
+                paths.append((out, back))
             else:
-                found += [(out, *middle, back) for middle in _around(edges, there, kind)]
-    if not found:
+                paths += [(out, *middle, back) for middle in _around(edges, there, kind)]
+    if not paths:
         raise RecipeError(
             f"no keys lead from one row of {name} to another: walks (model.walks) have nowhere to go. Take "
             "model.name=heterosage, or name the way: model.walks.paths=[[RELATION, RELATION]]"
         )
-    return sorted(found)
+    return sorted(paths)
 
 
 def _around(edges: RelationalEdges, kind: int, besides: int) -> list[Path]:
     """Return the ways from rows to others of their kind by rows of a third type."""
-    found: list[Path] = []
+    paths: list[Path] = []
     for out in edges.into[kind]:
         there = edges.relations[out].source
         if there in (kind, besides):
             continue
         ways = [back for back in edges.into[there] if edges.relations[back].source == kind and _is_many(edges, back)]
-        found += [(out, back) for back in ways]
-    return found
+        paths += [(out, back) for back in ways]
+    return paths
 
 
 def _is_many(edges: RelationalEdges, place: int) -> bool:
@@ -229,7 +229,7 @@ def _is_many(edges: RelationalEdges, place: int) -> bool:
 def _named(edges: RelationalEdges, path: Sequence[str], kind: int) -> Path:
     """Return the places of a path's relations. Raises RecipeError: there is none, or they do not fit together."""
     where, names = "model.walks.paths", [relation.name for relation in edges.relations]
-    at, found = kind, []
+    at, relations = kind, []
     for name in path:
         if name not in names:
             raise RecipeError(
@@ -242,14 +242,14 @@ def _named(edges: RelationalEdges, path: Sequence[str], kind: int) -> Path:
                 f"{where}: {name} does not lead on from a row of {edges.node_types[at]}: walks follow relations from "
                 f"their targets to their sources; those that do are {', '.join(fitting) or 'none'}"
             )
-        found.append(place)
+        relations.append(place)
         at = edges.relations[place].source
     if at != kind:
         raise RecipeError(
             f"{where}: {' - '.join(path)} ends at a row of {edges.node_types[at]}; it has to end at one of "
             f"{edges.node_types[kind]}"
         )
-    return tuple(found)
+    return tuple(relations)
 
 
 def history_paths(store: GraphStore, edges: RelationalEdges) -> tuple[Path, Path]:
@@ -273,7 +273,7 @@ def history_paths(store: GraphStore, edges: RelationalEdges) -> tuple[Path, Path
 
 def as_columns(edges: RelationalEdges, paths: Sequence[Path]) -> np.ndarray:
     """Return paths as slots of the nodes that are passed, int64 (P, L), -1 behind a shorter one."""
-    found = np.full((len(paths), max(map(len, paths))), -1, np.int64)
+    columns = np.full((len(paths), max(map(len, paths))), -1, np.int64)
     for i, path in enumerate(paths):
-        found[i, : len(path)] = [edges.into[edges.relations[place].target].index(place) for place in path]
-    return found
+        columns[i, : len(path)] = [edges.into[edges.relations[place].target].index(place) for place in path]
+    return columns

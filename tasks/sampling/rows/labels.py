@@ -36,9 +36,9 @@ def training_labels(store: GraphStore) -> Array:
     Of a graph in parts: those of this machine's nodes.
     """
     nodes, label = store.training_rows(), store["label"]
-    known: Array = np.full(label.shape, -1 if label.dtype.kind == "i" else np.nan, label.dtype)
-    known[nodes] = label[nodes]
-    return known
+    shown: Array = np.full(label.shape, -1 if label.dtype.kind == "i" else np.nan, label.dtype)
+    shown[nodes] = label[nodes]
+    return shown
 
 
 def hide_labels(inputs: Inputs, rows: Array, key: int) -> tuple[Array, Inputs]:
@@ -98,9 +98,9 @@ def column_moments(
     over_ranks = add_up or np.asarray
     count, total = np.zeros((), np.float64), np.zeros((), np.float64)
     for part in parts():
-        known = ~np.isnan(part)
-        count = count + known.sum(0)
-        total = total + np.where(known, part, 0).sum(0, dtype=np.float64)
+        labelled = ~np.isnan(part)
+        count = count + labelled.sum(0)
+        total = total + np.where(labelled, part, 0).sum(0, dtype=np.float64)
     count = np.maximum(over_ranks(count), 1)
     mean = over_ranks(total) / count
     squares = sum(np.nansum(np.square(part - mean), axis=0) for part in parts())

@@ -43,9 +43,9 @@ def coin_limits(back: float, out: float) -> Array:
 
 def signatures(indptr: Array, indices: Array) -> Array:
     """Return a set of 64 bits for each node, with the bits of all its neighbours: uint64 (N,)."""
-    found = np.empty(len(indptr) - 1, np.uint64)
-    _fill_signatures(indptr, indices, found)
-    return found
+    words = np.empty(len(indptr) - 1, np.uint64)
+    _fill_signatures(indptr, indices, words)
+    return words
 
 
 @njit(inline="always")
@@ -55,12 +55,12 @@ def _bit(node):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _fill_signatures(indptr, indices, found):  # type: ignore[no-untyped-def]
-    for v in range(len(found)):
+def _fill_signatures(indptr, indices, words):  # type: ignore[no-untyped-def]
+    for v in range(len(words)):
         bits = _ZERO
         for e in range(indptr[v], indptr[v + 1]):
             bits |= _ONE << _bit(indices[e])
-        found[v] = bits
+        words[v] = bits
 
 
 @njit(cache=True, nogil=True)

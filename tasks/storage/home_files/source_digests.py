@@ -47,9 +47,9 @@ class Identity(NamedTuple):
     changed_ns: int
 
     @classmethod
-    def of(cls, found: os.stat_result) -> Identity:
+    def of(cls, status: os.stat_result) -> Identity:
         """Take it from what the file system says."""
-        return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
     @property
     def place(self) -> str:
@@ -83,12 +83,12 @@ class SourceDigests:
         Raises DataError: one cannot be read, or is no regular file.
         """
         paths = list(dict.fromkeys(path for files in sources.values() for _, path in files))
-        found = dict(zip(paths, self._look_up(paths), strict=True))
-        self.seen.update({path: sha256 for path, (sha256, _) in found.items()})
+        digests = dict(zip(paths, self._look_up(paths), strict=True))
+        self.seen.update({path: sha256 for path, (sha256, _) in digests.items()})
         described = {}
         for group, files in sources.items():
-            content = json.dumps([[name, found[path][0]] for name, path in files])
-            sha256, size = hashlib.sha256(content.encode()).hexdigest(), sum(found[path][1] for _, path in files)
+            content = json.dumps([[name, digests[path][0]] for name, path in files])
+            sha256, size = hashlib.sha256(content.encode()).hexdigest(), sum(digests[path][1] for _, path in files)
             described[group] = {"files": len(files), "bytes": size, "sha256": sha256}
         return described
 
@@ -124,16 +124,16 @@ class SourceDigests:
 
 def files_below(folder: Path, names: Sequence[str]) -> list[tuple[str, Path]]:
     """Return all files below some folders of `folder`, named by their place in it, sorted; links are followed."""
-    found, known = [], set()
+    below, visited = [], set()
     for name in names:
         for place, inside, files in os.walk(folder / name, followlinks=True):
             here = Path(place).stat()
-            if (here.st_dev, here.st_ino) in known:  # a link that leads back
+            if (here.st_dev, here.st_ino) in visited:  # a link that leads back
                 inside.clear()
                 continue
-            known.add((here.st_dev, here.st_ino))
-            found += [Path(place, file) for file in files]
-    return sorted((path.relative_to(folder).as_posix(), path) for path in found if path.is_file())
+            visited.add((here.st_dev, here.st_ino))
+            below += [Path(place, file) for file in files]
+    return sorted((path.relative_to(folder).as_posix(), path) for path in below if path.is_file())
 
 
 class _Reader:
@@ -182,11 +182,11 @@ class _Memory:
         if not read:
             return
         with suppress(OSError), file_lock(self._home.locks / "sources.lock"):
-            known = self.read()
+            digests = self.read()
             for one in read:
-                known.pop(one.identity.place, None)
-                known[one.identity.place] = [*one.identity[2:], one.sha256]
-            for place in list(known)[:-_MAX_REMEMBERED]:
-                del known[place]
-            content = json.dumps(known, separators=(",", ":")).encode()
+                digests.pop(one.identity.place, None)
+                digests[one.identity.place] = [*one.identity[2:], one.sha256]
+            for place in list(digests)[:-_MAX_REMEMBERED]:
+                del digests[place]
+            content = json.dumps(digests, separators=(",", ":")).encode()
             write_atomic(self._path, seal(self._home.secret_key(), _NAME, content), mode=0o600)

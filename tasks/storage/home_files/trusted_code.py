@@ -41,11 +41,11 @@ class TrustedCode:
         except FileNotFoundError:
             return {}
         try:
-            found: dict[str, dict[str, str]] = json.loads(unseal(self._home.secret_key(), _NAME, sealed))
+            trusted: dict[str, dict[str, str]] = json.loads(unseal(self._home.secret_key(), _NAME, sealed))
         except IntegrityError:
             logger.warning("%s was not written by this home or was altered; nothing in it is believed", self.path)
             return {}
-        return found
+        return trusted
 
     def knows(self, digest: str) -> bool:
         """Whether code of this digest may run."""
@@ -64,9 +64,9 @@ class TrustedCode:
         """Take a digest back; returns whether it was there."""
         with file_lock(self._home.locks / "trusted-code.lock"):
             entries = self.entries()
-            known = entries.pop(digest, None) is not None
+            was_there = entries.pop(digest, None) is not None
             self._write(entries)
-        return known
+        return was_there
 
     def _write(self, entries: dict[str, dict[str, str]]) -> None:
         content = json.dumps(entries, indent=1, sort_keys=True).encode()

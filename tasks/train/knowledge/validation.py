@@ -90,8 +90,8 @@ _ROWS = 1 << 16
 def numbers(nodes: Array, num_nodes: int, num_blocks: int) -> NDArray[np.int64]:
     """Return the numbers that nodes, of any shape, have in the order of the blocks."""
     starts = offsets([block_rows(num_nodes, num_blocks, block) for block in range(num_blocks)])
-    own = np.asarray(nodes, np.int64)
-    places: NDArray[np.int64] = starts[own % num_blocks] + own // num_blocks
+    node_ids = np.asarray(nodes, np.int64)
+    places: NDArray[np.int64] = starts[node_ids % num_blocks] + node_ids // num_blocks
     return places
 
 

@@ -184,12 +184,12 @@ def place_among_neighbors(
         new = np.flatnonzero(~is_placed)
         if not len(new):
             return
-        own = edges[new]
-        total = own @ is_placed.astype(np.float32)
+        edges_of_new = edges[new]
+        total = edges_of_new @ is_placed.astype(np.float32)
         near = new[total > 0]
         if not len(near):
             break
-        means = (own[total > 0] @ (points * is_placed[:, None])) / total[total > 0, None]
+        means = (edges_of_new[total > 0] @ (points * is_placed[:, None])) / total[total > 0, None]
         points[near] = means + rng.standard_normal((len(near), dim)) * _ASIDE * spread
         is_placed[near] = True
     left = np.flatnonzero(~is_placed)

@@ -42,7 +42,7 @@ def select_edges(indptr, indices, nodes, bits, counts, sources, positions):  # t
     for i in range(len(nodes)):
         v = nodes[i]
         bits[v >> 6] |= np.uint64(1) << np.uint64(v & 63)
-    found = np.int64(0)
+    kept = np.int64(0)
     counts[0] = 0
     for i in range(len(nodes)):
         if i + AHEAD < len(nodes):
@@ -54,14 +54,14 @@ def select_edges(indptr, indices, nodes, bits, counts, sources, positions):  # t
         v = nodes[i]
         for e in range(indptr[v], indptr[v + 1]):
             u = indices[e]
-            sources[found] = u  # the next edge overwrites it unless the count moves on
+            sources[kept] = u  # the next edge overwrites it unless the count moves on
             if positions is not None:
-                positions[found] = e
-            found += np.int64((bits[u >> 6] >> np.uint64(u & 63)) & np.uint64(1))
-        counts[i + 1] = found
+                positions[kept] = e
+            kept += np.int64((bits[u >> 6] >> np.uint64(u & 63)) & np.uint64(1))
+        counts[i + 1] = kept
     for i in range(len(nodes)):
         bits[nodes[i] >> 6] = 0
-    return found
+    return kept
 
 
 @njit(cache=True, nogil=True)

@@ -171,6 +171,6 @@ def resolve_loader(train: TrainConfig, model: ComponentConfig, manifest: GraphMa
     """
     given = train.loader
     assert isinstance(given, LoaderConfig), "a loader's Config derives from LoaderConfig"
-    found = given.resolve(manifest)
-    found.check_graph(model, manifest)
-    return found
+    loader = given.resolve(manifest)
+    loader.check_graph(model, manifest)
+    return loader

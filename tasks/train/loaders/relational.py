@@ -167,9 +167,9 @@ def _log_missed(having: Array, num_seeds: int, size: int) -> Array:
     without replacement: C(N - 1 - m, B - 1) / C(N - 1, B - 1).
     """
     left = num_seeds - having - size + 1
-    found = gammaln(num_seeds - having) - gammaln(np.maximum(left, 1e-9))
-    found += gammaln(num_seeds - size + 1) - gammaln(num_seeds)
-    return np.where(left > 0, np.minimum(found, 0), -np.inf)
+    log_ways = gammaln(num_seeds - having) - gammaln(np.maximum(left, 1e-9))
+    log_ways += gammaln(num_seeds - size + 1) - gammaln(num_seeds)
+    return np.where(left > 0, np.minimum(log_ways, 0), -np.inf)
 
 
 def _some_of_each(indptr: Array, columns: Array, most: int, random: np.random.Generator) -> tuple[Array, Array]:
@@ -221,8 +221,8 @@ class HardNegatives:
             past, had, _, _ = links.past(entities, moments)
             out.append(np.repeat(np.arange(len(tasks)), np.diff(past)) * size + had)
             counts = counts + np.diff(past)
-        wanted = min(size, self.skip + most + int(counts.max(initial=0)))
-        starts, nodes, _ = self.sampler.visits(entities, moments, derive_key(key, _WALK), wanted)
+        places = min(size, self.skip + most + int(counts.max(initial=0)))
+        starts, nodes, _ = self.sampler.visits(entities, moments, derive_key(key, _WALK), places)
         row, column = np.repeat(np.arange(len(tasks)), np.diff(starts)), np.searchsorted(links.candidates, nodes)
         kept = ~np.isin(row * size + column, np.concatenate(out))
         row, column = row[kept], column[kept]

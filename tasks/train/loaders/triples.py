@@ -179,8 +179,8 @@ class KVsAll(AllEntities):
         _permuted(self.data.key + epoch, self._count, place * self.room, numbers)
         first = len(self._queries[0].known)
         parts = numbers[numbers < first], numbers[numbers >= first] - first
-        found = zip(_SIDES, self._queries, parts, strict=True)
-        return [queries.taken(side, some) for side, queries, some in found if len(some)]
+        by_side = zip(_SIDES, self._queries, parts, strict=True)
+        return [queries.taken(side, some) for side, queries, some in by_side if len(some)]
 
 
 @dataclass(frozen=True)

@@ -176,10 +176,10 @@ _LOSS_PAIRS = 1 << 12
 def _loss(vectors: Array, contexts: RowTable, centres: Array, others: Array, negatives: Array) -> float:
     """Return the mean loss of the first pairs of a batch."""
     some = slice(0, _LOSS_PAIRS)
-    own = vectors[centres[some]]
-    true = (own * contexts.read(others[some])).sum(1)
+    centre_vectors = vectors[centres[some]]
+    true = (centre_vectors * contexts.read(others[some])).sum(1)
     drawn = negatives[some]
-    false = (own[:, None] * contexts.read(drawn.reshape(-1)).reshape(*drawn.shape, -1)).sum(2)
+    false = (centre_vectors[:, None] * contexts.read(drawn.reshape(-1)).reshape(*drawn.shape, -1)).sum(2)
     return float(np.logaddexp(0, -true).mean() + np.logaddexp(0, false).sum(1).mean())
 
 
@@ -210,9 +210,11 @@ def relation_graphs(store: GraphStore) -> list[RelationGraph]:
     kinds = np.asarray(kinds) if symmetric else np.asarray(kinds)[np.asarray(store["csr_eids"])]
     graphs = []
     for relation in range(store.manifest.num_relations):
-        own = kinds == relation
-        before = np.append(0, np.cumsum(own))
-        graphs.append(RelationGraph(before[indptr], indices[own], None if weight is None else weight[own]))
+        of_relation = kinds == relation
+        before = np.append(0, np.cumsum(of_relation))
+        graphs.append(
+            RelationGraph(before[indptr], indices[of_relation], None if weight is None else weight[of_relation])
+        )
     return graphs
 
 
@@ -260,8 +262,8 @@ class RelationWalks:
             )
         starts = np.array([len(walks.starts) for walks in self.walks])
         each = expected_pairs(options.length, options.window, options.forward, options.shrink)
-        wanted = train.batch_size / each * starts / starts.sum()
-        self.counts = np.clip(np.rint(wanted), 1, train.walks * starts).astype(np.int64)
+        expected = train.batch_size / each * starts / starts.sum()
+        self.counts = np.clip(np.rint(expected), 1, train.walks * starts).astype(np.int64)
         """Walks of a batch, by relation."""
         self.batches_an_epoch = int(np.ceil(train.walks * starts / self.counts).max())
         """Batches of an epoch."""

@@ -39,8 +39,8 @@ def facts_of(recipe: Recipe, last: str) -> dict[str, Any]:
         _flatten(load_stage(name).config(recipe), "", facts)
     if recipe.train.num_machines > 1:
         facts |= {"graphmill's code": code_digest(), "torch": version("torch").partition("+")[0]}
-    found: dict[str, Any] = json.loads(json.dumps(facts, default=str))  # as they come from another machine
-    return found
+    as_json: dict[str, Any] = json.loads(json.dumps(facts, default=str))  # as they come from another machine
+    return as_json
 
 
 def _flatten(values: Mapping[str, Any], prefix: str, facts: dict[str, Any]) -> None:
@@ -57,12 +57,12 @@ def pace_of(recipe: Recipe) -> dict[str, Any]:
     Where all machines read one job they have them from there; with homes of their own theirs must be the same.
     """
     train = recipe.train
-    found = {f"train.{name}": getattr(train, name) for name in _PACE if hasattr(train, name)}
+    pace = {f"train.{name}": getattr(train, name) for name in _PACE if hasattr(train, name)}
     strategy = getattr(train, "strategy", None)
-    found |= {f"train.strategy.{name}": getattr(strategy, name) for name in _OWN_PACE if hasattr(strategy, name)}
+    pace |= {f"train.strategy.{name}": getattr(strategy, name) for name in _OWN_PACE if hasattr(strategy, name)}
     if may_evaluate_together(recipe):  # batches are made together too, by threads or without
-        found["train.prefetch above 0"] = getattr(train, "prefetch", None) != 0
-    return found
+        pace["train.prefetch above 0"] = getattr(train, "prefetch", None) != 0
+    return pace
 
 
 def difference(first: Mapping[str, Any], other: Mapping[str, Any], number: int) -> str | None:

@@ -231,10 +231,10 @@ def gather_rows(ids: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
 def _gather_padded(values: Tensor, sizes: list[int]) -> Tensor:
     """Gather tensors whose first dimensions differ: gloo wants them alike."""
     longest = max(sizes)
-    own = values.new_zeros((longest, *values.shape[1:]))
-    own[: len(values)] = values
-    parts = [torch.empty_like(own) for _ in sizes]
-    dist.all_gather(parts, own)
+    padded = values.new_zeros((longest, *values.shape[1:]))
+    padded[: len(values)] = values
+    parts = [torch.empty_like(padded) for _ in sizes]
+    dist.all_gather(parts, padded)
     return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
 
 

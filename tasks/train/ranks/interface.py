@@ -26,8 +26,8 @@ def own_interface(train: TrainBase) -> str | None:
     if not train.machine_rank and address.startswith(_LOOPBACK):
         # Where /etc/hosts has `127.0.1.1 node1`, as Debian writes it, node1's own name leads it nowhere else.
         address = next(filter(None, map(_own_address, train.hosts[1:])), address)
-    for interface, found in psutil.net_if_addrs().items():
-        if any(entry.address == address for entry in found):
+    for interface, addresses in psutil.net_if_addrs().items():
+        if any(entry.address == address for entry in addresses):
             return interface
     return None
 

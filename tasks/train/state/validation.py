@@ -49,12 +49,12 @@ class Validation:
     @contextlib.contextmanager
     def _all_threads(self) -> Iterator[None]:
         """Compute with the threads of this machine's ranks, which wait meanwhile."""
-        own = self.job.train.threads
-        use_threads(own * self.ranks.local_size)
+        threads = self.job.train.threads
+        use_threads(threads * self.ranks.local_size)
         try:
             yield
         finally:
-            use_threads(own)
+            use_threads(threads)
 
 
 class PartValidation(Validation):

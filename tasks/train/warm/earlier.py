@@ -93,15 +93,15 @@ def _earlier_scale(facts: GraphFacts, earlier: dict[str, Any]) -> LabelScale | N
 
 def _fitted(model: GraphModel, warm: WarmStart, store: GraphStore, earlier: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return the earlier state in the model's own shapes. Raises DoesNotFitError."""
-    own, embedding = model.state_dict(), sparse_embedding(model)
+    weights, embedding = model.state_dict(), sparse_embedding(model)
     if isinstance(embedding, ShardedEmbedding):  # no rank has the whole table
-        own[_NODE_ROWS[0]] = torch.empty(embedding.num_embeddings, embedding.embedding_dim, device="meta")
-    if earlier.keys() != own.keys():
-        raise DoesNotFitError(f"the model has other weights: {', '.join(sorted(earlier.keys() ^ own.keys())[:4])}")
+        weights[_NODE_ROWS[0]] = torch.empty(embedding.num_embeddings, embedding.embedding_dim, device="meta")
+    if earlier.keys() != weights.keys():
+        raise DoesNotFitError(f"the model has other weights: {', '.join(sorted(earlier.keys() ^ weights.keys())[:4])}")
     before = earlier_graph(warm)
     _check_codes(warm)
-    by_node = [name for name in _NODE_ROWS if name in own]
-    for name, tensor in own.items():
+    by_node = [name for name in _NODE_ROWS if name in weights]
+    for name, tensor in weights.items():
         skip = 1 if name in by_node else 0
         if earlier[name].shape[skip:] != tensor.shape[skip:]:
             shapes = ["x".join(map(str, one.shape)) or "()" for one in (earlier[name], tensor)]
@@ -114,7 +114,7 @@ def _fitted(model: GraphModel, warm: WarmStart, store: GraphStore, earlier: dict
         if isinstance(embedding, ShardedEmbedding):
             table = embedding.beginning()
         else:
-            table = own[name].detach().cpu().clone()
+            table = weights[name].detach().cpu().clone()
         table[rows] = earlier[name][earlier_rows]
         earlier = {**earlier, name: table}
     return earlier
@@ -138,12 +138,12 @@ def refuse_held_out_knowledge(warm: WarmStart, earlier: GraphStore, store: Graph
     weights then may do so now. Raises DoesNotFitError.
     """
     array = store.manifest.split_rows.array
-    own = {split: np.asarray(store[array(split)], np.int64) for split in ("train", "valid", "test")}
-    own_keys = {split: _row_keys(store, rows, store.get(f"{split}_relation")) for split, rows in own.items()}
+    splits = {split: np.asarray(store[array(split)], np.int64) for split in ("train", "valid", "test")}
+    own_keys = {split: _row_keys(store, rows, store.get(f"{split}_relation")) for split, rows in splits.items()}
     then = {split: np.asarray(earlier[array(split)], np.int64) for split in ("train", "valid")}
     before = np.unique(np.concatenate([rows.reshape(-1) for rows in then.values()]))
     here = np.full(earlier.manifest.num_nodes, -1, np.int64)
-    now = np.unique(np.concatenate([rows.reshape(-1) for rows in own.values()]))
+    now = np.unique(np.concatenate([rows.reshape(-1) for rows in splits.values()]))
     places, earlier_places = same_nodes(warm, earlier, store, before, now)
     here[before[earlier_places]] = now[places]
     relations = same_relations(warm) if store.manifest.split_rows.are_triples else None
@@ -234,8 +234,8 @@ class EarlierRows:
     def fill(self, nodes: Array, rows: NDArray[np.float32]) -> None:
         """Replace the rows (m, dim) of entities (m,) that were there."""
         place = self.place[nodes]
-        known = np.flatnonzero(place >= 0)
-        rows[known] = self.entities[torch.from_numpy(place[known])].numpy()
+        places = np.flatnonzero(place >= 0)
+        rows[places] = self.entities[torch.from_numpy(place[places])].numpy()
 
 
 def earlier_rows(warm: WarmStart, store: GraphStore, options: Any) -> EarlierRows:
