@@ -19,7 +19,6 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ import numpy as np
 
 from benchmarks.gnn_report import machine, print_machine
 from configs.load import build_recipe, dump_recipe
+from tasks.processes.memory import Watch
 from tasks.storage.artifacts import write_atomic
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,7 +39,6 @@ MEASURES = {
     "disk_bytes": "most of the home, bytes",
 }
 _NODES_PER_EDGE = 1 / 25
-_POLL_SECONDS = 1.0
 
 
 def recipe_of(directed_edges: int, parts: int) -> dict[str, Any]:
@@ -62,28 +61,18 @@ def recipe_of(directed_edges: int, parts: int) -> dict[str, Any]:
     return dump_recipe(build_recipe(sections, []))
 
 
-class DiskUse:
-    """Context manager that looks at a folder again and again; `most_bytes` is the most that it held."""
+class DiskUse(Watch):
+    """Looks at a folder again and again; `most_bytes` is the most that it held."""
+
+    seconds = 1.0
 
     def __init__(self, folder: Path) -> None:
-        self.most_bytes = 0
-        self._folder = folder
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+        super().__init__()
+        self.most_bytes, self._folder = 0, folder
 
-    def __enter__(self) -> DiskUse:
-        """Start looking."""
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Stop looking."""
-        self._stop.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._stop.wait(_POLL_SECONDS):
-            self.most_bytes = max(self.most_bytes, folder_bytes(self._folder))
+    def look(self) -> None:
+        """Add the files up."""
+        self.most_bytes = max(self.most_bytes, folder_bytes(self._folder))
 
 
 def folder_bytes(folder: Path) -> int:

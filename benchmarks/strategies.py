@@ -21,7 +21,6 @@ import json
 import math
 import statistics
 import tempfile
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -35,7 +34,7 @@ from benchmarks.gnn_report import machine, print_machine
 from configs.load import build_recipe, dump_recipe
 from configs.schema import Recipe
 from tasks.kinds.of import predict
-from tasks.processes.memory import process_bytes
+from tasks.processes.memory import Watch, process_bytes
 from tasks.stage import Parent, run_stage
 from tasks.storage.artifacts import write_atomic
 from tasks.storage.graph_store import GraphStore
@@ -51,7 +50,6 @@ GENERATED = {
     "model": {"name": "graphsage"},
 }
 Options = Callable[[int, argparse.Namespace], tuple[str, ...]]
-_INTERVAL_SECONDS = 0.5
 
 
 def same(ranks: int, args: argparse.Namespace) -> tuple[str, ...]:
@@ -111,34 +109,25 @@ def make_recipe(args: argparse.Namespace, *overrides: str, loader: str = "neighb
     return build_recipe(dump_recipe(graph_recipe(args.graph)), [*fixed, *overrides])
 
 
-class RankMemory:
-    """Context manager that looks at this process's descendants; afterwards it holds the most that one of them took."""
+class RankMemory(Watch):
+    """Looks at this process's descendants; afterwards it holds the most that one of them took."""
+
+    seconds = 0.5
 
     def __init__(self, folder: Path) -> None:
         """`folder`: whose files count as mapped."""
+        super().__init__()
         self.own_bytes = 0
         """Anonymous and shared memory."""
         self.mapped_bytes = 0
         """Pages of the folder's files, which the kernel could take back."""
         self._folder = f"{folder.resolve()}/"
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> RankMemory:
-        """Start looking."""
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Stop looking."""
-        self._stop.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._stop.wait(_INTERVAL_SECONDS):
-            for child in psutil.Process().children(recursive=True):
-                self.own_bytes = max(self.own_bytes, process_bytes(child.pid))
-                self.mapped_bytes = max(self.mapped_bytes, mapped_bytes(child.pid, self._folder))
+    def look(self) -> None:
+        """Measure each."""
+        for child in psutil.Process().children(recursive=True):
+            self.own_bytes = max(self.own_bytes, process_bytes(child.pid))
+            self.mapped_bytes = max(self.mapped_bytes, mapped_bytes(child.pid, self._folder))
 
 
 def mapped_bytes(pid: int, folder: str) -> int:

@@ -1,7 +1,7 @@
 """Negative pairs to evaluate links against: drawn uniformly from what could be an edge, and none of them is one.
 
 In a dense graph many uniform pairs are edges, and a model that knows them would be told that it is wrong. (Negatives
-that a model trains on are drawn in `tasks.sampling.negatives.py`: those know nothing of what is held out.)
+that a model trains on are drawn in `tasks/sampling/negatives.py`: those know nothing of what is held out.)
 """
 
 from __future__ import annotations

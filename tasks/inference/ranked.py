@@ -17,6 +17,7 @@ from models.relational.ranking import RankingHead
 from tasks.evaluators.ranked_places import places_of
 from tasks.evaluators.ranked_rows import Lists, RankedRows
 from tasks.inference.layerwise import scratch_array
+from tasks.sampling.relational.batches import TypedNeighborhoods
 from tasks.sampling.relational.links import RankedLinks, RankedNeighborhoods
 from tasks.storage.graph_store import Array, GraphStore, slices
 
@@ -93,7 +94,8 @@ class RankedScores:
         """Raises DataError: the graph's relations are not those that the model was trained on."""
         facts = model.facts
         fanouts = dict(zip(store.manifest.edge_types, facts.fanouts, strict=True))
-        self.near = RankedNeighborhoods(store, fanouts, newest=facts.newest, numbered=model.numbered, walks=model.walks)
+        typed = TypedNeighborhoods(store, fanouts, newest=facts.newest, numbered=model.numbered, walks=model.walks)
+        self.near = RankedNeighborhoods(store, typed)
         self.links, self._scratch = self.near.links, scratch
 
     def ranked(self, model: RelationalModel, tasks: Array, device: torch.device, k: int | None = None) -> RankedRows:

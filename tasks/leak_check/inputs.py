@@ -45,8 +45,8 @@ class SeedInputs:
         newest = options.takes_newest(store.manifest)
         # Draws of walks go by nodes' numbers, which change where rows come: the edges are compared that they see.
         is_ranked = store.manifest.ranking is not None
-        self._ranked = RankedNeighborhoods(store, fanouts, newest=newest) if is_ranked else None
-        self._neighborhoods = self._ranked.typed if self._ranked else TypedNeighborhoods(store, fanouts, newest=newest)
+        self._neighborhoods = TypedNeighborhoods(store, fanouts, newest=newest)
+        self._ranked = RankedNeighborhoods(store, self._neighborhoods) if is_ranked else None
         ids = np.asarray(store["node_ids"])
         self.ids: Array = ids if same_ids is None else same_ids[ids]
         """int64 (N,): ids of nodes in preprocess's id space."""

@@ -10,10 +10,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
+from typing import ClassVar, Self
 
 import psutil
 
-_INTERVAL_SECONDS = 0.05
 _MOST_SHARE = 0.01
 """Of one core, for looking."""
 
@@ -126,33 +126,57 @@ def tree_bytes(without: frozenset[int] = frozenset()) -> int:
     return process_bytes() + sum(max(0, process_bytes(child) - _shared.get(child, 0)) for child in children)
 
 
-class PeakMemory:
-    """Context manager that samples memory from a thread into `peak_bytes`, without children that were there before."""
+class Watch:
+    """Context manager whose thread calls `look` every so often, and takes at most a small share of a core for it."""
+
+    seconds: ClassVar[float]
+    """Between two looks, at least."""
 
     def __init__(self) -> None:
-        self.peak_bytes = 0
-        self._others: frozenset[int] = frozenset()
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True, name="peak-memory")
+        self._thread = threading.Thread(target=self._watch, daemon=True, name="watch")
 
-    def __enter__(self) -> PeakMemory:
-        """Start sampling."""
-        self._others = frozenset(descendants())
-        self.peak_bytes = tree_bytes(self._others)
+    def look(self) -> None:
+        """Note what there is now."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        """Start looking."""
         self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop sampling."""
+        """Look once more, and stop."""
         self._stop.set()
         self._thread.join()
-        self.peak_bytes = max(self.peak_bytes, tree_bytes(self._others))
+        self.look()
 
     def _watch(self) -> None:
-        pause = _INTERVAL_SECONDS
+        pause = self.seconds
         while not self._stop.wait(pause):
             began = time.thread_time()
-            self.peak_bytes = max(self.peak_bytes, tree_bytes(self._others))
-            pause = max(_INTERVAL_SECONDS, (time.thread_time() - began) / _MOST_SHARE)
+            self.look()
+            pause = max(self.seconds, (time.thread_time() - began) / _MOST_SHARE)
+
+
+class PeakMemory(Watch):
+    """Samples memory into `peak_bytes`, without children that were there before."""
+
+    seconds = 0.05
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.peak_bytes = 0
+        self._others: frozenset[int] = frozenset()
+
+    def __enter__(self) -> Self:
+        """Start sampling."""
+        self._others = frozenset(descendants())
+        self.look()
+        return super().__enter__()
+
+    def look(self) -> None:
+        """Add the processes up."""
+        self.peak_bytes = max(self.peak_bytes, tree_bytes(self._others))

@@ -22,6 +22,7 @@ from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.ranked import measure_ranked
 from tasks.inference.predictor import Predictor, evaluating
 from tasks.kinds.of import predict
+from tasks.sampling.relational.batches import TypedNeighborhoods
 from tasks.sampling.relational.links import RankedLinks, RankedNeighborhoods
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
@@ -225,7 +226,7 @@ def test_scores_of_a_batch_and_their_gradients_are_those_of_loops(score: str) ->
 def test_nothing_later_than_the_moment_changes_what_is_ranked(tmp_path: Path) -> None:
     moment = MOMENTS[3]
     one, other = (store_of(ranked_shop(tmp_path / name, changed_after=at)) for name, at in (("a", None), ("b", moment)))
-    near = [RankedNeighborhoods(store, (4, 3), newest=True) for store in (one, other)]
+    near = [RankedNeighborhoods(store, TypedNeighborhoods(store, (4, 3), newest=True)) for store in (one, other)]
     tasks = np.asarray(one["train_idx"], np.int64)
     entities = near[0].links.entities(tasks[near[0].links.moments(tasks) == moment])
     columns = np.arange(20)
@@ -352,7 +353,7 @@ def test_rows_that_a_table_does_not_know_have_no_vector(tmp_path: Path) -> None:
     unknown = np.arange(31)
     unknown[5:] = -1
     model.row_numbers[1] = unknown
-    near = RankedNeighborhoods(store, (4, 3), newest=True, numbered=model.numbered)
+    near = RankedNeighborhoods(store, TypedNeighborhoods(store, (4, 3), newest=True, numbered=model.numbered))
     batch = near.batch(np.asarray(store["test_idx"], np.int64)[:3], np.arange(31), MOMENTS[-1], 0)
     found = model.encoder.look_up(batch.inputs)[1]
     number = np.asarray(store["node_ids"])[batch.inputs.types[1].node_ids.numpy()] - store.manifest.type_offsets[1]

@@ -28,7 +28,7 @@ class Embedding(StructureTransform):
     """Add vectors of the nodes, with the mean square of a number 1: a registered model's, or a factorisation's.
 
     A factorisation reads what the first layer of a GNN reads: on link tasks without the edges that are held out, and no
-    labels. What a registered model's training saw is compared with what is held out (`tasks/preprocess/vector_leaks`).
+    labels. What a registered model's training saw is compared with what is held out (`take_vectors`).
     """
 
     Config = EmbeddingConfig

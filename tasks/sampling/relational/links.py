@@ -6,7 +6,7 @@ Memory: 4 bytes a node of the graph, 24 for each link, 16 for each right one of 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -25,7 +25,7 @@ from tasks.storage.graph_facts import LINKS_RELATION, task_relation
 from tasks.storage.graph_store import ALWAYS, GraphStore
 
 if TYPE_CHECKING:
-    from models.relational.configs import ImportanceWalksConfig
+    pass
 
 
 _NEWEST = 256
@@ -217,17 +217,9 @@ class Asked:
 class RankedNeighborhoods:
     """Inputs of seeds and of candidates; several threads may share one."""
 
-    def __init__(
-        self,
-        store: GraphStore,
-        fanouts: Sequence[int] | Mapping[str, Sequence[int]],
-        *,
-        newest: bool,
-        numbered: Mapping[int, Array | None] = _NOTHING,
-        walks: tuple[ImportanceWalksConfig, int] | None = None,
-    ) -> None:
-        """Open a graph; arguments as of `TypedNeighborhoods`."""
-        self.typed = TypedNeighborhoods(store, fanouts, newest=newest, numbered=numbered, walks=walks)
+    def __init__(self, store: GraphStore, typed: TypedNeighborhoods) -> None:
+        """`typed`: those of the same graph."""
+        self.typed = typed
         self.facts = self.typed.facts
         self.links = ranked_links(store)
 

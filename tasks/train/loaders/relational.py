@@ -77,9 +77,8 @@ class RankingLoader(Loader):
         self.config, self.batch_size, self._seed = config, config.batch_size, derive_key(data.seed, data.rank)
         fanouts = config.fanouts(data.num_layers or 0)
         newest = config.takes_newest(store.manifest)
-        self.neighborhoods = RankedNeighborhoods(
-            store, fanouts, newest=newest, numbered=data.numbered, walks=data.walks
-        )
+        typed = TypedNeighborhoods(store, fanouts, newest=newest, numbered=data.numbered, walks=data.walks)
+        self.neighborhoods = RankedNeighborhoods(store, typed)
         self.links = self.neighborhoods.links
         tasks = np.asarray(store["train_idx"], np.int64)
         moments = self.links.moments(tasks)
