@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.flows.conftest import ROOT
 
 BENCHMARK = """
@@ -61,7 +63,10 @@ def test_an_item_costs_itself_only(tmp_path: Path) -> None:
     assert "slow: last: ms 1.500" in done.stdout
 
 
-def test_parts_have_names(tmp_path: Path) -> None:
-    done = run(tmp_path, "--parts", "slow,quick", "--limit", "1")
-    assert done.returncode == 2
-    assert "quick is none of" in done.stderr
+@pytest.mark.parametrize(("parts", "code", "words"), [("slow,quick", 2, "quick is none of"), ("slow", 1, "")])
+def test_parts_have_names(tmp_path: Path, parts: str, code: int, words: str) -> None:
+    done = run(tmp_path, "--parts", parts, "--limit", "1")
+    assert (done.returncode, words in done.stderr) == (code, True)
+    assert (tmp_path / "toy.json").exists() == (code == 1)
+    if code == 1:
+        assert "fast" not in json.loads((tmp_path / "toy.json").read_text())
