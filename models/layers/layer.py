@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from models.kernels.dense.batch_norm import Running, batch_norm
-from models.kernels.dense.dropout import relu_dropout
+from models.kernels.dense.dropout import dropout, elu_dropout, relu_dropout
 from models.kernels.dense.linear import Linear
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from models.configs import ModelConfig
 from configs.errors import RecipeError
 from models.facts import GraphFacts
-from models.kernels.dense.dropout import dropout
 
 
 def draw_key() -> int:
@@ -76,10 +75,10 @@ _FUNCTIONS = {"relu": torch.relu, "elu": F.elu, "gelu": F.gelu}
 
 
 class Activation(nn.Module):
-    """ReLU, ELU or GELU by name, and dropout behind it; in one pass where it is ReLU."""
+    """ReLU, ELU or GELU by name, and dropout behind it; GELU alone keeps two tensors for the backward pass."""
 
     def __init__(self, kind: str, rate: float = 0.0, *, inplace: bool = False) -> None:
-        """`inplace`: in training, with dropout, it may write over its input, which nobody else reads."""
+        """`inplace`: in training it may write over its input, which nobody else reads."""
         super().__init__()
         self.kind, self.rate, self.inplace = kind, rate, inplace
         self.dropout = Dropout(rate)
@@ -88,6 +87,8 @@ class Activation(nn.Module):
         """Apply to each element."""
         if self.kind == "relu" and self.rate and self.training:
             return relu_dropout(x, self.rate, inplace=self.inplace)
+        if self.kind == "elu" and self.training:
+            return elu_dropout(x, self.rate, inplace=self.inplace)
         return self.dropout(_FUNCTIONS[self.kind](x))
 
 

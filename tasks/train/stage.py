@@ -25,7 +25,7 @@ from tasks.train.ranks.agreement import facts_of, pace_of
 from tasks.train.ranks.launch import run_training
 from tasks.train.warm.start import PARENT, earlier_training, warm_start
 
-VERSION = 16
+VERSION = 17
 NAMED_BY = "classes"
 """What the data set is called among the parents of a training that weighs classes: it has their names."""
 _PROGRESS_FIELDS = ("best_epoch", "best_metric", "epochs_run", "resumed_from_epoch", "restarts", "rows")

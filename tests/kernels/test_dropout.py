@@ -1,12 +1,15 @@
-"""ReLU and dropout in one pass: how much is kept, of which elements, and the gradients."""
+"""ReLU, ELU and dropout: how much is kept, of which elements, and the gradients."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
 
-from models.kernels.dense.dropout import dropout, relu_dropout
+from models.kernels.dense.dropout import dropout, elu_dropout, relu_dropout
 from tests.kernels.graphs import numbers
 
 SIZE = 200_003
@@ -54,15 +57,21 @@ def test_values_and_gradients(dtype: torch.dtype) -> None:
     exact = x.detach().double().requires_grad_()
     zeros = torch.zeros(1000, requires_grad=True)
     assert torch.equal(torch.autograd.grad(dropout(zeros, 0.5, key=2).sum(), zeros)[0] != 0, kept(0.5, 2, 1000))
-    for y, expected in (
-        (relu_dropout(x, 0.3, key=11), exact.relu() * keep / 0.7),
-        (dropout(x, 0.3, key=11), exact * keep / 0.7),
+    tolerance = 1e-2 if dtype == torch.bfloat16 else 1e-6
+    for y, expected, near in (
+        (relu_dropout(x, 0.3, key=11), exact.relu() * keep / 0.7, 0),
+        (
+            elu_dropout(x, 0.3, key=11),
+            F.elu(exact) * keep / 0.7,
+            3 * tolerance,
+        ),  # y + s is near 0 for numbers far below
+        (elu_dropout(x.t(), 0.3, key=11).t(), (F.elu(exact.t()) * keep.view(31, 33)).t() / 0.7, 3 * tolerance),
+        (dropout(x, 0.3, key=11), exact * keep / 0.7, 0),
     ):
-        tolerance = 1e-2 if dtype == torch.bfloat16 else 1e-6
         torch.testing.assert_close(y.double(), expected, rtol=tolerance, atol=0)
         (gradient,) = torch.autograd.grad(y, x, change)
         (exact_gradient,) = torch.autograd.grad(expected, exact, change.double())
-        torch.testing.assert_close(gradient.double(), exact_gradient, rtol=tolerance, atol=0)
+        torch.testing.assert_close(gradient.double(), exact_gradient, rtol=tolerance, atol=near)
 
 
 def test_threads_change_nothing(threads: int) -> None:
@@ -71,17 +80,20 @@ def test_threads_change_nothing(threads: int) -> None:
     assert int(bits.sum()) == 99_820
 
 
+@pytest.mark.parametrize("function", [relu_dropout, elu_dropout])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])  # by the kernel, and by torch's own functions
-def test_in_place(dtype: torch.dtype) -> None:
+def test_in_place(dtype: torch.dtype, function: Callable[..., Tensor]) -> None:
     x = numbers(40, 30).detach().to(dtype).requires_grad_()
     rows = x * 1
     torch.manual_seed(0)
-    y = relu_dropout(rows, 0.5, inplace=True)
+    y = function(rows, 0.5, inplace=True)
     assert (y.data_ptr() == rows.data_ptr()) == (dtype == torch.float32)
     torch.manual_seed(0)
-    expected = relu_dropout(x, 0.5)
+    expected = function(x, 0.5)
     assert torch.equal(y, expected)
-    assert torch.equal(torch.autograd.grad(y.sum(), x)[0], torch.autograd.grad(expected.sum(), x)[0])
+    near = 1e-15 if function is elu_dropout and dtype == torch.float64 else 0  # torch's gradient of another tensor
+    gradients = [torch.autograd.grad(each.sum(), x)[0] for each in (y, expected)]
+    torch.testing.assert_close(*gradients, rtol=0, atol=near)
     with pytest.raises(ValueError, match="contiguous"):
         dropout((numbers(4, 3) * 1).t(), 0.5, inplace=True)
 

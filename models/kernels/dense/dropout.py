@@ -1,4 +1,4 @@
-"""ReLU and dropout in one pass on the CPU, with random bits hashed from a key and the element's number.
+"""ReLU or ELU and dropout on the CPU, with random bits hashed from a key and the element's number.
 
 Nothing is kept for the backward pass but what is there anyway: behind a ReLU dropped elements are the zeros of the
 output, without one the bits are hashed again. torch draws one random number an element and keeps a mask.
@@ -76,6 +76,16 @@ def dropout(x: Tensor, rate: float, training: bool = True, *, inplace: bool = Fa
     return _Dropout.apply(x, rate, inplace, draw(key))  # type: ignore[no-untyped-call]
 
 
+def elu_dropout(x: Tensor, rate: float, *, inplace: bool = False, key: int | None = None) -> Tensor:
+    """y_i = k_i elu(x_i) / (1 - rate), elu(x) = x above 0, else e^x - 1, in training; arguments as of `relu_dropout`.
+
+    y alone is kept for the backward pass, where ELU and dropout one after the other keep two tensors.
+    """
+    if rate == 0 or not has_kernels(x):
+        return dropout(F.elu(x, inplace=inplace), rate, key=key)
+    return _EluDropout.apply(x, rate, inplace, draw(key))  # type: ignore[no-untyped-call]
+
+
 def _check(rate: float) -> None:
     if not 0 <= rate < 1:
         raise ValueError(f"a dropout rate is at least 0 and below 1, not {rate}")
@@ -118,6 +128,26 @@ class _Dropout(torch.autograd.Function):
         grad_x = empty(grad.shape, grad.dtype)
         _drop(grad, grad_x, ctx.rate, ctx.key, None)
         return grad_x, None, None, None
+
+
+class _EluDropout(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, rate: float, inplace: bool, key: int) -> Tensor:
+        y = F.elu(_target(ctx, x, True) if inplace else x.contiguous(), inplace=inplace)
+        _drop(y, y, rate, key, None)
+        ctx.rate, ctx.key = rate, key
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (y,) = ctx.saved_tensors
+        kept, scale = empty(grad.shape, grad.dtype), 1 / (1 - ctx.rate)
+        _drop(grad, kept, ctx.rate, ctx.key, None)
+        # Where y is s elu(x), s the scale of dropout, torch's gradient of a scaled ELU has both: s above 0, else y + s.
+        torch.ops.aten.elu_backward.grad_input(kept.mul_(1 - ctx.rate), 1.0, scale, 1.0, True, y, grad_input=kept)
+        return kept, None, None, None
 
 
 def _target(ctx: Any, x: Tensor, inplace: bool) -> Tensor:
