@@ -6,6 +6,7 @@ import csv
 import io
 import re
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -107,7 +108,7 @@ def no_utf8(data: bytes, at: int, path: Path, row: int | None, column: object) -
 
 
 def read_header(stream: IO[bytes], path: Path, delimiter: str) -> tuple[list[str], bytes]:
-    """Read the first line that is not blank; return its cells and its bytes. Leaves the stream after it.
+    """Read the first row that is not blank; return its cells and its bytes. Leaves the stream after it.
 
     Raises DataError: there is none, it is longer than `MAX_ROW_BYTES` or has more than `MAX_COLUMNS`, its quotes do not
     fit, it is no UTF-8, or it ends as lines did on old Macs.
@@ -127,7 +128,24 @@ def read_header(stream: IO[bytes], path: Path, delimiter: str) -> tuple[list[str
         raise DataError(why, path=path)
     if "\0" in text:
         raise DataError("has NUL bytes in its first line: it is not text, or UTF-16 without a mark", path=path)
-    return split_cells(text, path, delimiter), line
+    return _cells_with_line_ends(line, stream, path, delimiter) or (split_cells(text, path, delimiter), line)
+
+
+def _cells_with_line_ends(line: bytes, stream: IO[bytes], path: Path, delimiter: str) -> tuple[list[str], bytes] | None:
+    """Return the cells of a row that goes on after its first line, between quotes, and its bytes; None: it does not."""
+    row = bytearray(line)
+
+    def lines() -> Iterator[str]:
+        yield decode(line, path)
+        while len(row) <= MAX_ROW_BYTES and (more := stream.readline(MAX_ROW_BYTES - len(row) + 1)):
+            row.extend(more)
+            yield decode(more, path)
+
+    try:
+        cells = next(csv.reader(lines(), delimiter=delimiter, strict=True)) if b'"' in line else []
+    except csv.Error:
+        return None
+    return (cells, bytes(row)) if len(row) > len(line) else None
 
 
 def split_cells(text: str, path: Path, delimiter: str) -> list[str]:

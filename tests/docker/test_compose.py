@@ -17,7 +17,6 @@ import requests
 from tests.docker.conftest import COMPOSE, Natively, load_compose
 from tests.flows.conftest import write_recipe
 from tests.needs import skip_without
-from tests.operations.conftest import FAST
 from tests.ports import free_ports
 from tests.postgres import BINARIES, needs_postgres
 
@@ -144,7 +143,7 @@ def test_the_database_wants_its_password_and_keeps_two_schemas(up: Natively) -> 
 
 @served
 def test_a_recipe_goes_from_the_command_through_worker_and_servers(up: Natively) -> None:
-    recipe = write_recipe(up.folder, **FAST)
+    recipe = write_recipe(up.folder)
     deployed = up.run("graphmill", "deploy", str(recipe), "--name", "tiny")
     assert deployed.returncode == 0, deployed.stderr
     # `prefect` itself goes through the image's entry point too, and is let in.

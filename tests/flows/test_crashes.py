@@ -198,7 +198,13 @@ def compare(home: Path, calm: Path, arguments: list[str], kills: list[tuple[str,
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_members_are_killed_and_the_run_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
-    arguments = ["run", str(write_recipe(tmp_path)), "train.epochs=30", "train.checkpoint_every=5", "train.num_ranks=2"]
+    arguments = [
+        "run",
+        str(write_recipe(tmp_path)),
+        "train.epochs=300",
+        "train.checkpoint_every=5",
+        "train.num_ranks=2",
+    ]
     kills = [("train", "server", 0.5), ("train", "rank", 1.0)]
     with forked_processes():
         counts = compare(tmp_path / "home", tmp_path / "calm", [*arguments, "train.device=cpu"], kills)

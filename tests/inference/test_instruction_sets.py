@@ -28,7 +28,7 @@ ALL = (
     "tests/train/test_knowledge.py::test_as_many_threads_learn_the_same_again",
     "tests/train/test_knowledge.py::test_a_training_that_stopped_goes_on_to_the_same_rows",
     "tests/train/test_layouts.py::test_an_interrupted_layout_ends_with_the_same_bits",
-    "tests.train.test_multiplex_and_factors.py::test_it_learns_and_goes_on_with_equal_bits",
+    "tests/train/test_multiplex_and_factors.py::test_it_learns_and_goes_on_with_equal_bits",
     "tests/train/test_partitioned.py",
     "tests/train/test_ranking.py::test_a_training_that_was_interrupted_ends_with_the_same_bits",
     "tests/train/test_relational.py::test_a_training_that_goes_on_is_the_same",

@@ -136,6 +136,17 @@ def test_line_ends_and_delimiters_between_quotes(tmp_path: Path, monkeypatch: py
     assert read(path) == [("u,\nv", 1), ("w", 2)] * 20
 
 
+@pytest.mark.parametrize("header", [False, True])
+def test_the_first_row_may_hold_line_ends_too(tmp_path: Path, header: bool) -> None:
+    path = tmp_path / "x.csv"
+    path.write_bytes(b'\r\n"a\nb ""c""\n",2\n"d,e",3\n')
+    first = 'a\nb "c"\n'
+    rows = [(first, "2"), ("d,e", "3")]
+    names = [first, "2"] if header else ["0", "1"]
+    assert TableFiles((str(path),), header=header).column_names() == names
+    assert read(path, names, names, header=header) == rows[header:]
+
+
 def test_columns_of_an_edge_list_are_those_of_its_first_row(tmp_path: Path) -> None:
     path = tmp_path / "x.txt"
     path.write_text("\ufeff# one\n\n  alice bob 3\ncarol  dave\t4\n# six\n")

@@ -1,6 +1,6 @@
 "use strict";
 // The points on the screen: drawn by three.js, moved by its OrbitControls, found again by projecting all of them.
-// MapPoints are drawn in an order that spreads over all rows, at most as many a frame as the renderer manages in time: while
+// Points are drawn in an order that spreads over all rows, at most as many a frame as the renderer manages in time: while
 // the camera moves this is a sample of them, and once it rests the others follow, more of them each frame.
 const mapView = ({ stage, canvas, overlay, axes, size, opacity, onMove }) => {
   const three = scatterplotLibrary, count = axes[0].length, deep = axes.length === 3;
@@ -55,7 +55,7 @@ const mapView = ({ stage, canvas, overlay, axes, size, opacity, onMove }) => {
         #endif
       }`,
   });
-  const cloud = new three.MapPoints(geometry, material);
+  const cloud = new three.Points(geometry, material);
   cloud.frustumCulled = false; cloud.scale.setScalar(2);
   cloud.position.set(...[0, 1, 2].map((k) => k < axes.length ? -halves[k] / (STEPS / 2) : 0));
   scene.add(cloud);
