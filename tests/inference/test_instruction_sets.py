@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.flows.conftest import ROOT
 from tests.instruction_sets import SETS, can_run, run_tests
 
 QUICK = (
@@ -28,15 +29,19 @@ ALL = (
     "tests/train/test_knowledge.py::test_as_many_threads_learn_the_same_again",
     "tests/train/test_knowledge.py::test_a_training_that_stopped_goes_on_to_the_same_rows",
     "tests/train/test_layouts.py::test_an_interrupted_layout_ends_with_the_same_bits",
-    "tests/train/test_multiplex_and_factors.py::test_it_learns_and_goes_on_with_equal_bits",
     "tests/train/test_partitioned.py",
-    "tests/train/test_ranking.py::test_a_training_that_was_interrupted_ends_with_the_same_bits",
-    "tests/train/test_relational.py::test_a_training_that_goes_on_is_the_same",
+    "tests/train/test_run.py::test_a_run_that_ended_goes_on_to_the_same_files",
     "tests/train/test_sparse_embeddings.py::test_a_resumed_run_ends_with_the_same_bits",
     "tests/train/test_tables.py::test_an_interrupted_training_ends_with_the_same_bits",
     "tests/train/test_training.py::test_a_killed_run_ends_with_the_same_bits_and_leaves_no_process",
 )
 """All that promise equal bits: rows taken over, threads, ranks, resumed runs, held-out data."""
+
+
+@pytest.mark.parametrize("name", [*QUICK, *ALL])
+def test_what_is_tried_is_there(name: str) -> None:
+    path, _, function = name.partition("::")
+    assert f"def {function}" in (ROOT / path).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", ["avx2", "sse4", "avx512"])
