@@ -145,6 +145,8 @@ def _cells_with_line_ends(line: bytes, stream: IO[bytes], path: Path, delimiter:
         cells = next(csv.reader(lines(), delimiter=delimiter, strict=True)) if b'"' in line else []
     except csv.Error:
         return None
+    if len(cells) > MAX_COLUMNS:
+        raise DataError(f"has more than {MAX_COLUMNS:,} columns", path=path)
     return (cells, bytes(row)) if len(row) > len(line) else None
 
 
