@@ -152,6 +152,11 @@ def _beside(content: Any) -> None:
         _matrix(content, "i.npy")
 
 
+def _no_ids() -> None:
+    _matrix()
+    pq.write_table(pa.table({"id": pa.array([], pa.string())}), "x.ids.parquet")
+
+
 def _image(content: bytes) -> None:
     Path("x-ubyte").write_bytes(content)
 
@@ -177,6 +182,7 @@ MATRICES: dict[str, tuple[Callable[[], Any], dict[str, Any], str]] = {
     "missing": (lambda: None, {}, "x.npy: there is no such file"),
     "repeated-ids": (lambda: _beside([1, 2, 3, 4, 1, 5, 6]), IDS, r"i.npy \(row 4\): the id 1 stands in row 0 already"),
     "few-ids": (lambda: _beside([1, 2]), IDS, "i.npy: ids are 2, and there are 7 vectors"),
+    "no-ids": (_no_ids, {}, "x.ids.parquet: ids are 0, and there are 7 vectors"),
     "decimal-ids": (lambda: _beside(X[:, 0]), IDS, "i.npy: holds float; ids are whole numbers or texts"),
     "empty-id": (lambda: _beside("a\nb\n\nd\ne\nf\ng\n"), {"ids": "i.txt"}, r"i.txt \(row 2\): the id is missing"),
     "few-labels": (lambda: _beside([1, 2]), LABELS, "i.npy: labels are 2, and there are 7 vectors"),

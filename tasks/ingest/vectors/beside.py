@@ -48,7 +48,8 @@ def _read(path: Path, num_rows: int) -> pa.Array:
         with open_parquet(path) as opened:
             names = opened.schema_arrow.names
         column = next((name for name in ID_COLUMNS if name in names), ID_COLUMNS[0])
-        return pa.chunked_array([batch.column(0) for batch in read_parquet(path, [column])]).combine_chunks()
+        columns = [batch.column(0) for batch in read_parquet(path, [column])]
+        return pa.concat_arrays(columns) if columns else pa.array([], pa.string())
     if path.suffix != ".npy" and not is_idx(path):
         lines = [compute.utf8_rtrim(part, "\r\n") for _, part in read_lines(path)]
         return whole_numbers(pa.concat_arrays(lines) if lines else pa.array([], pa.string()))
