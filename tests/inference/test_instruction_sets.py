@@ -52,6 +52,7 @@ def test_rows_have_bits_of_their_own(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", list(SETS))
 def test_all_that_promises_equal_bits(name: str) -> None:
     if not can_run(name):
