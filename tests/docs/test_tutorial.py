@@ -68,6 +68,7 @@ def test_in_parts(tmp_path: Path) -> None:
     follow("own-tables.md", tmp_path)
     said = follow("in-parts.md", tmp_path)
     assert "machine 1 lends 1 rank(s) for evaluate" in said
+    assert "accounts-int8 version 1: champion" in said
     predictions = pq.read_table(tmp_path / "kinds-parts.parquet").to_pydict()
     assert "acc-00001" in predictions["id"]
 
