@@ -22,6 +22,7 @@ from configs.metric_names import check_measured
 from configs.moments import normalise_as_of
 from configs.registry import DatasetSection, EvaluatorSection, ModelSection, PartitionerSection, TransformSection
 from configs.training import TrainBase, TrainConfig
+from configs.values.cluster import ClusterConfig
 from configs.values.expectations import ExpectConfig
 from configs.values.sizes import number_of_bytes
 
@@ -212,6 +213,8 @@ class Recipe(ConfigModel):
     """Metrics and predictions."""
     tracking: TrackingConfig = TrackingConfig()
     """MLflow."""
+    cluster: ClusterConfig = ClusterConfig()
+    """Machines beside this one (`graphmill cluster`)."""
 
     @field_validator("preprocess", mode="before")
     @classmethod

@@ -8,12 +8,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from configs import registry
-from configs.base import MAX_NUMBER, ConfigModel, StrTuple
+from configs.base import MAX_NUMBER, ConfigModel
 from configs.registry import EmbeddingsSection, LoaderSection, ScheduleSection, StrategySection
-from configs.values.hosts import check_hosts, with_machines
+
+_GONE: dict[str, Any] = {
+    "hosts": [],
+    "ssh": False,
+    "machine_rank": 0,
+    "num_machines": 1,
+    "rendezvous": None,
+    "shared_home": True,
+}
+"""Options of earlier versions and their defaults, which recorded runs name."""
 
 
 class TrainBase(ConfigModel):
@@ -22,47 +31,36 @@ class TrainBase(ConfigModel):
     family: ClassVar[str]
     auto_takes_gpu: ClassVar[bool] = True
     """Whether device=auto is a GPU where there is one."""
+    ranks_share_files: ClassVar[bool] = False
+    """Whether ranks read files that others write while they train."""
     num_ranks: int = Field(default=1, ge=1, le=4096)
-    """Processes on this machine, one device each; more than one train together."""
-    num_machines: int = Field(default=1, ge=1, le=4096)
-    """Machines in the job; each runs the same command."""
-    hosts: StrTuple = ()
-    """Names or addresses of the machines in the job, machine 0 first. They say num_machines and rendezvous, and each
-    machine finds its machine_rank by its own names and addresses."""
-    ssh: bool = False
-    """Machine 0 starts the others of `hosts` by ssh, and ends them when it ends."""
-    machine_rank: int = Field(default=0, ge=0)
-    """This machine's number; needed where `hosts` is empty."""
-    rendezvous: str | None = None
-    """host:port of machine 0, needed when num_machines > 1; null: the first of `hosts`, port 29500."""
-    shared_home: bool = True
-    """Several machines: all see one home under one path, and those after machine 0 lend it their ranks; false: each has
-    a home of its own, where it prepares the graph and keeps a copy of the outcome."""
+    """Processes that train together, one device each: on this machine, or on those of a cluster (`cluster.address`)."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the model trains; auto takes a GPU where there is one, except for tables of rows: of nodes, of knowledge
     graphs."""
     threads: int = Field(default=0, ge=0, le=4096)
-    """CPU threads a rank; 0: this machine's cores divided by its ranks. Sums are rounded by how many threads take them,
-    so another number trains anew; several machines need one that is said."""
+    """CPU threads a rank; 0: this machine's cores divided by num_ranks. Sums are rounded by how many threads take them,
+    so another number trains anew."""
     checkpoint_minutes: float = Field(default=10.0, gt=0)
     """Checkpoint when the last one is so many minutes old; a killed run resumes from it."""
     max_restarts: int = Field(default=2, ge=0)
     """How often a job whose rank died is started again from its last checkpoint."""
 
-    runtime_fields: ClassVar[frozenset[str]] = frozenset(
-        {"hosts", "ssh", "machine_rank", "rendezvous", "shared_home", "max_restarts", "checkpoint_minutes"}
-    )
+    runtime_fields: ClassVar[frozenset[str]] = frozenset({"max_restarts", "checkpoint_minutes"})
 
     @model_validator(mode="before")
     @classmethod
-    def _hosts_are_the_machines(cls, data: Any) -> Any:
-        return with_machines(data) if isinstance(data, dict) else data
-
-    @field_validator("hosts")
-    @classmethod
-    def _hosts_are_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        check_hosts(value)
-        return value
+    def _machines_are_a_clusters(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        for name, default in _GONE.items():
+            if data.get(name, default) not in (default, None):
+                raise ValueError(
+                    f"{name} is no option any more: machines are those of a Ray cluster (`graphmill cluster start`, "
+                    "`graphmill cluster join` on the others), and a run is told --cluster auto or "
+                    "cluster.address=HOST:6379; num_ranks counts the ranks of all machines together"
+                )
+        return {name: value for name, value in data.items() if name not in _GONE}
 
     @model_validator(mode="after")
     def _components_fit(self) -> TrainBase:
@@ -75,28 +73,6 @@ class TrainBase(ConfigModel):
                     if self.family in getattr(components.config_class(name), "families", (self.family,))
                 ]
                 raise ValueError(f"{key}={value.name} is not for such models; use {' or '.join(fit)}")
-        return self
-
-    @model_validator(mode="after")
-    def _machines_meet(self) -> TrainBase:
-        if self.hosts and self.num_machines != len(self.hosts):
-            raise ValueError(
-                f"num_machines={self.num_machines}, but hosts names {len(self.hosts)}: {', '.join(self.hosts)}; leave "
-                "num_machines out, or name as many (hosts=[] for none)"
-            )
-        if self.ssh and len(self.hosts) < 2:
-            raise ValueError("ssh=true needs the machines that are to be started: hosts=node1,node2, machine 0 first")
-        if self.num_machines > 1 and not self.rendezvous:
-            raise ValueError(
-                "num_machines > 1 needs rendezvous=host:port of machine 0, or hosts=node1,node2, machine 0 first"
-            )
-        if self.num_machines > 1 and not self.threads:
-            raise ValueError(
-                "num_machines > 1 needs threads, the CPU threads of a rank, the same on all machines: the number is "
-                "part of what decides the result, and machines may have unlike ones"
-            )
-        if self.machine_rank >= self.num_machines:
-            raise ValueError(f"machine_rank {self.machine_rank} is not below num_machines {self.num_machines}")
         return self
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from flows.backfill import cli as backfill_cli
+from flows.cluster import cli as cluster_cli
 from flows.commands.installation import cli as installation_cli
 from flows.commands.installation import trust
 from flows.commands.outputs import cli as outputs_cli
@@ -60,6 +61,7 @@ for panel, groups in _PANELS.items():
         for command in group.app.registered_commands:
             command.rich_help_panel = panel
         app.add_typer(group.app)
+app.add_typer(cluster_cli.app, name="cluster", rich_help_panel="Services and schedules")
 app.add_typer(backfill_cli.app, name="backfill", rich_help_panel="Services and schedules")
 app.add_typer(notifications_cli.app, name="notify", rich_help_panel="Services and schedules")
 

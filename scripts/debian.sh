@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What graphmill needs from Debian or Ubuntu beside Python 3.11 to 3.13. Run as root: sudo bash scripts/debian.sh
-# With --developer also what the tests of services, pages, machines and containers need: `make developer` calls it.
+# With --developer also what the tests of services, pages and machines need: `make developer` calls it.
+# With --containers also what those need that build and run containers: `make containers` calls it.
 set -euo pipefail
 packages=(
   git make
@@ -9,15 +10,18 @@ packages=(
 )
 case ${1:-} in
   --developer)
-    packages+=(postgresql chromium docker-compose openssh-server)
+    packages+=(postgresql chromium docker-compose)
     command -v kubectl >/dev/null || packages+=(kubernetes-client)
     ;;
+  --containers)
+    packages+=(podman runc netavark aardvark-dns debootstrap docker-compose)
+    ;;
   "") ;;
-  *) echo "$0 [--developer]" >&2; exit 2 ;;
+  *) echo "$0 [--developer | --containers]" >&2; exit 2 ;;
 esac
 export DEBIAN_FRONTEND=noninteractive # nobody answers in CI
 apt-get update -q
 apt-get install -y --no-install-recommends "${packages[@]}"
 if [ "${1:-}" = --developer ]; then
-  echo "Debian starts PostgreSQL and sshd as services; the tests do not use these: systemctl disable --now postgresql ssh"
+  echo "Debian starts PostgreSQL as a service; the tests do not use it: systemctl disable --now postgresql"
 fi

@@ -30,7 +30,6 @@ from tasks.processes.children import (
     die_with_parent,
     end_group,
     inherited_environment,
-    killed_ranks,
 )
 from tasks.processes.imports import leave_pandas_out
 from tasks.processes.memory import out_of_memory
@@ -41,7 +40,8 @@ from tasks.storage.stored import of_kind, read_json
 Job = TypeVar("Job")
 _LINES_KEPT = 15
 JOB_FILE, RESULT_FILE, ERROR_FILE = "job.json", "result.json", "error.json"
-_WARNING = "warning: "
+WARNING, MESSAGE = "warning: ", "message: "
+"""How lines begin that are the stage's own; a warning stays in its record."""
 
 
 class WorkerDiedError(StageError):
@@ -141,8 +141,8 @@ def run_worker(module: str, argument: Path, context: StageContext, launcher: Lau
     Raises WorkerDiedError: the message ends with what it said last. OSError: its disk is full (see `disk_errors`).
     """
     command = [sys.executable, *launcher.arguments, "-m", "tasks.supervise", module, str(argument)]
-    environment = {**WORKER_ENVIRONMENT, **inherited_environment(), **for_children(), PARENT: str(os.getpid())}
-    environment |= launcher.environment
+    environment = {**WORKER_ENVIRONMENT, **inherited_environment(), **for_children(), **launcher.environment}
+    environment[PARENT] = str(os.getpid())
     last_lines: deque[str] = deque(maxlen=_LINES_KEPT)
     with subprocess.Popen(
         command,
@@ -171,8 +171,7 @@ def run_worker(module: str, argument: Path, context: StageContext, launcher: Lau
         text = "".join(last_lines).strip()
         if is_full_disk(RuntimeError(text)):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        how = describe_exit(code) + killed_ranks(text)
-        raise WorkerDiedError(f"{context.stage} ended with {how}; it said last:\n{text}")
+        raise WorkerDiedError(f"{context.stage} ended with {describe_exit(code)}; it said last:\n{text}")
 
 
 def _report_line(line: bytes, context: StageContext, last_lines: deque[str]) -> None:
@@ -181,8 +180,10 @@ def _report_line(line: bytes, context: StageContext, last_lines: deque[str]) -> 
         context.progress(progress["done"], progress["total"], progress["unit"], progress["note"])
     except (ValueError, KeyError, TypeError):
         text = line.decode(errors="replace")
-        if text.startswith(_WARNING):
-            context.warn(text.removeprefix(_WARNING).strip())
+        if text.startswith(WARNING):
+            context.warn(text.removeprefix(WARNING).strip())
+        elif text.startswith(MESSAGE):
+            context.message(text.removeprefix(MESSAGE).strip())
         else:
             last_lines.append(text)
 
@@ -194,7 +195,7 @@ def report_progress(done: float, total: float, unit: str, note: str) -> None:
 
 def main(arguments: list[str]) -> NoReturn:
     """Become the worker: `arguments` are the module and its `main`'s argument."""
-    die_with_parent(None if "TORCHELASTIC_RUN_ID" in os.environ else int(os.environ[PARENT]))
+    die_with_parent(int(os.environ[PARENT]))
     code = 1
     try:
         leave_pandas_out()

@@ -36,7 +36,14 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Files that wait for servers come first, so that no worker of xdist begins with them when the others are done.
-FIRST = ("tests/operations/", "tests/docker/", "tests/flows/", "tests/train/", "tests/test_bare_image.py")
+FIRST = (
+    "tests/operations/",
+    "tests/cluster/",
+    "tests/docker/",
+    "tests/flows/",
+    "tests/train/",
+    "tests/test_bare_image.py",
+)
 # Folders and files whose tests are about what workers and servers do, not about how processes begin and end.
 FORKED = (
     *("tests/apply/", "tests/benchmarks/", "tests/docs/", "tests/evaluate/", "tests/models/", "tests/publish/"),

@@ -19,7 +19,7 @@ import numpy as np
 import psutil
 import pytest
 
-from tasks.processes.children import MEETING_FILE, call_in_child, killed_ranks, shared_array
+from tasks.processes.children import MEETING_FILE, call_in_child, shared_array
 from tasks.processes.doors import closing_doors, may_be_ours
 from tasks.processes.memory import PeakMemory, descendants
 from tests.partition.test_partitioners import grid, make
@@ -116,13 +116,6 @@ with PeakMemory() as memory:
     call_in_child(work)
 print(before, memory.peak_bytes, held.nbytes, 8 * taken)
 """
-
-
-def test_a_killed_rank_is_told_from_what_torchrun_says() -> None:
-    assert "SIGKILL" in killed_ranks(
-        "  exitcode  : -9 (pid: 31770)\n  traceback : Signal 9 (SIGKILL) received by PID 31770"
-    )
-    assert not killed_ranks("  exitcode  : 1 (pid: 31770)\n  traceback : To enable traceback see: https://pytorch.org")
 
 
 _NOBODY = 65534

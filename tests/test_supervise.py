@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from configs.errors import DataError, IntegrityError, StageError
-from configs.training import TrainConfig
+from configs.load import load_recipe
+from tasks.processes.children import MACHINE
 from tasks.stage import StageContext
 from tasks.storage.artifacts import output_errors
 from tasks.storage.home import Home
 from tasks.storage.home_files.caching import PickleCache
 from tasks.supervise import finish_job, run_job, run_worker
-from tasks.train.ranks.launch import environment
+from tasks.train.ranks.launch import launcher_of
 
 
 @dataclass
@@ -81,11 +82,11 @@ def test_a_worker_is_no_rank_of_a_job_around_the_command(
     tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context = of_a_module(tmp_path, home, "looks", "def work(job): return {'has': sorted(os.environ)}", monkeypatch)
-    of_a_rank = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID")
+    of_a_rank = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID", MACHINE)
     for name in of_a_rank:
         monkeypatch.setenv(name, "3")
     found = run_job("looks", Nothing(), context)["has"]
     assert "PYTHONPATH" in found
     assert not set(of_a_rank) & set(found)
-    train = TrainConfig(num_ranks=2)
-    assert not set(of_a_rank) & set(environment(train))
+    launcher = launcher_of(load_recipe("quickstart", ["train.num_ranks=2"]), home, tmp_path)
+    assert not set(of_a_rank) & set(launcher.environment)

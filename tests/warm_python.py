@@ -49,7 +49,6 @@ _PROGRAMS = frozenset(
         "flows.web.temporary_server",
         "tasks.supervise",
         "tasks.train.ranks.one_machine",
-        "tasks.train.ranks.torchrun",
         "tasks.train.worker",
         "tests.evaluate.ranked_evaluation",
         "tests.process_facts",
@@ -67,7 +66,7 @@ _LIBRARIES = (
     "mlflow.store.tracking.sqlalchemy_store mlflow.store.model_registry.sqlalchemy_store pandas prefect.flow_engine "
     "prefect.task_engine prefect.server.api.server pyarrow.csv pyarrow.dataset pyarrow.parquet pymetis rich.table "
     "scipy.sparse.csgraph sklearn.linear_model sklearn.metrics sqlalchemy torch._dynamo torch._inductor "
-    "torch.distributed.run torch.nn.parallel typer uvicorn"
+    "torch.nn.parallel typer uvicorn"
 )
 _READ_AT_IMPORT = ("LD_", "MPL", "NUMBA_", "PYTHON", "TORCH_LOGS")
 """How the variables begin that are read but once: a process that wants others is not forked ..."""

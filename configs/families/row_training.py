@@ -47,6 +47,7 @@ class _UsualComponents(ConfigModel):
 class TableTrainConfig(TrainBase, _TableOptions, _UsualComponents):
     """Training of tables of rows by samples of pairs."""
 
+    ranks_share_files: ClassVar[bool] = True
     family: ClassVar[str] = "table"
     auto_takes_gpu: ClassVar[bool] = False
 
@@ -96,6 +97,7 @@ class _KnowledgeOptions(ConfigModel):
 class KnowledgeTrainConfig(TrainBase, _KnowledgeOptions, _UsualComponents):
     """Training of a knowledge graph's rows by triples."""
 
+    ranks_share_files: ClassVar[bool] = True
     family: ClassVar[str] = "knowledge"
     auto_takes_gpu: ClassVar[bool] = False
 
@@ -116,10 +118,10 @@ class KnowledgeTrainConfig(TrainBase, _KnowledgeOptions, _UsualComponents):
                 f"loss={self.loss.name}: {' and '.join(unused)} weigh drawn entities, and loader={self.loader.name} "
                 "draws none; leave them out, or take loader=triples"
             )
-        if against_all and self.num_ranks * self.num_machines > 1:
+        if against_all and self.num_ranks > 1:
             raise ValueError(
-                f"loader={self.loader.name} compares with all entities in one process: set num_ranks=1 and "
-                "num_machines=1, or take loader=triples"
+                f"loader={self.loader.name} compares with all entities in one process: set num_ranks=1, or take "
+                "loader=triples"
             )
         if against_all and (getattr(self.strategy, "blocks", None) or 1) > 1:
             raise ValueError(
@@ -154,8 +156,8 @@ class MultiplexTrainConfig(TrainBase, _MultiplexOptions, _UsualComponents):
 
     @model_validator(mode="after")
     def _one_process(self) -> MultiplexTrainConfig:
-        if self.num_ranks * self.num_machines > 1:
-            raise ValueError("vectors by relation are learnt by one process: set num_ranks=1 and num_machines=1")
+        if self.num_ranks > 1:
+            raise ValueError("vectors by relation are learnt by one process: set num_ranks=1")
         if self.device == "cuda":
             raise ValueError("vectors by relation are learnt on the CPU: set device=cpu")
         return self
@@ -184,6 +186,7 @@ class _LayoutOptions(ConfigModel):
 class LayoutTrainConfig(TrainBase, _LayoutOptions, _UsualComponents):
     """Training of a layout: points in two or three dimensions, by samples of edges."""
 
+    ranks_share_files: ClassVar[bool] = True
     family: ClassVar[str] = LAYOUT
     auto_takes_gpu: ClassVar[bool] = False
 
@@ -200,8 +203,8 @@ class FactorTrainConfig(TrainBase):
 
     @model_validator(mode="after")
     def _one_process(self) -> FactorTrainConfig:
-        if self.num_ranks * self.num_machines > 1:
-            raise ValueError("a factorisation is one process: set num_ranks=1 and num_machines=1, and threads")
+        if self.num_ranks > 1:
+            raise ValueError("a factorisation is one process: set num_ranks=1, and threads")
         return self
 
 

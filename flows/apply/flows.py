@@ -18,7 +18,7 @@ from flows.apply.model_use import STAGES, Data, ModelUse, record_text
 from flows.notifications.events import announce
 from flows.pipeline.pages import failure_told, leave_artifact
 from flows.pipeline.run_endings import flow_record, report_crash, use_seen
-from flows.pipeline.shards import make_map_shards
+from flows.pipeline.shards import make_pool_map
 from flows.pipeline.vectors import make_vectors
 from flows.records.run_record import earlier_failure, recorded
 from flows.records.use_options import UseOptions
@@ -102,7 +102,7 @@ class FlowUse(ModelUse):
         if reads_vectors and find_stage(name, recipe, parents, self.home) is None:
             make_vectors(self)
         self.listener.begin(name)
-        shards = make_map_shards(recipe.preprocess)
+        shards = make_pool_map(recipe.preprocess)
         made: StageRecord = TASKS[name](
             partial(call_stage, name, recipe, self.home, parents, listener=self.listener, map_shards=shards)
         )

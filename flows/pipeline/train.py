@@ -5,17 +5,15 @@ Load it by module, `flows.pipeline.train:train_graph`, never by file (that would
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-from prefect import flow, get_run_logger, runtime
+from prefect import flow, runtime
 
 from configs.errors import IntegrityError, RecipeError
 from configs.load import build_recipe, dump_recipe, load_recipe
 from configs.schema import Recipe
-from flows.machines.placement import check_begins_here, rank_changes, take_part
-from flows.machines.ssh import machines_by_ssh
 from flows.notifications.events import announce
 from flows.pipeline.limits import guarded
 from flows.pipeline.pages import failure_told, leave_artifact, leave_map, result_text
@@ -41,7 +39,9 @@ from tasks.storage.home_files.temporary import temporary_folder
 from tasks.storage.home_files.trusted_code import remember_in_home
 from tasks.storage.snapshots import check_snapshot
 from tasks.train.families import check_options
-from tasks.train.ranks.presence import Here, present
+
+_ON_CLUSTER = {"preprocess", "train", "evaluate"}
+"""Stages that machines of a cluster work on."""
 
 
 def _run_name() -> str:
@@ -117,13 +117,8 @@ def train_graph(
             note_champion=partial(note_champion, place, record),
         )
         stack.enter_context(publishing_from(context))
-        with ExitStack() as machines:
-            here = None
-            if take_part(checked, selection.stages):
-                machines.enter_context(_other_machines(place, checked, selection, listener))
-                here = machines.enter_context(present(place, checked))
-            made_before = {} if earlier is None else earlier.stages
-            _run_stages(_Run(place, checked, selection, record, listener, here, made_before))
+        made_before = {} if earlier is None else earlier.stages
+        _run_stages(_Run(place, checked, selection, record, listener, made_before))
         conclude(place, record)
         log_cached_publication(place, checked, record)
         leave_artifact(lambda: result_text(place, record), "result", f"{record.recipe}: what came of it")
@@ -132,33 +127,10 @@ def train_graph(
     return record.model_dump(mode="json")
 
 
-def _other_machines(
-    home: Home, recipe: Recipe, selection: Selection, listener: RunListener
-) -> AbstractContextManager[None]:
-    """Start the other machines of a training where the recipe asks for it; what they say is logged as theirs."""
-    if not recipe.train.ssh:
-        return nullcontext()
-    log = get_run_logger()  # found by this thread, used by others
-
-    def say(host: str, text: str) -> None:
-        if listener.reporter is not None:
-            listener.reporter.message(host, text)
-        log.info("%s: %s", host, text)
-
-    options = ["--only", ",".join(selection.stages)]
-    if selection.force:
-        options += ["--force", ",".join(sorted(selection.force))]
-    return machines_by_ssh(recipe, home, options, say)
-
-
 def _checked_recipe(recipe: str | dict[str, Any], record: RunRecord, selection: Selection) -> Recipe:
-    """Return the recipe, with what its run changes, which it may add to where there are several machines."""
+    """Return the recipe, with what its run changes."""
     checked = read_recipe(recipe, record.overrides)
-    if take_part(checked, selection.stages):
-        if changes := rank_changes(checked.train, record.overrides):
-            record.overrides += changes
-            checked = read_recipe(recipe, record.overrides)
-        check_begins_here(checked.train)
+    if "train" in selection.stages:
         check_options(checked)
     check_snapshot(checked)
     return checked
@@ -202,23 +174,37 @@ class _Run:
         selection: Selection,
         record: RunRecord,
         listener: RunListener,
-        here: Here | None,
         made_before: dict[str, StageRecord],
     ) -> None:
-        """`here`: what other machines see of this one; `made_before`: by an earlier start of this very run."""
+        """`made_before`: by an earlier start of this very run."""
         self.home, self.recipe, self.selection = home, recipe, selection
-        self.record, self.listener, self.here = record, listener, here
+        self.record, self.listener = record, listener
         self._made_before = made_before
-        self._map_shards = make_map_shards(recipe.preprocess)
+        self._cluster_unchecked = recipe.cluster.address is not None
+        self._map_shards = make_map_shards(recipe, home)
         self._watch = DataWatch(home, recipe, has_champion=not leaves_champion(record.tags))
+
+    def _check_cluster(self, name: str) -> None:
+        """Before the first stage that is to be built see that the recipe's cluster is there and runs the same code.
+
+        Raises GraphmillError.
+        """
+        if not self._cluster_unchecked or not _ON_CLUSTER & set(self.selection.stages):
+            return
+        if name not in self.selection.force and find_stage(name, self.recipe, self._parents(name), self.home):
+            return
+        self._cluster_unchecked = False
+        from tasks.cluster.survey import check_cluster
+
+        for machine in (one.machine for one in check_cluster(self.recipe.cluster, self.home)):
+            gpus = f", {machine.gpus:g} GPUs" if machine.gpus else ""
+            self.listener.message("cluster", f"{machine.name} ({machine.address}): {machine.cpus:g} CPUs{gpus}")
 
     def stages(self) -> None:
         """Run the selected stages in order; the record is on disk after each."""
         for name in self.selection.all:
             self.record.stages[name] = self._run(name) if name in self.selection.stages else self._find_existing(name)
             self.record.write(self.home)
-            if self.here is not None:
-                self.here.note(name, self.record.stages[name].key)
             if name == "preprocess" and "train" in self.selection.stages:
                 self._check_labels()
             if name in ("ingest", "partition") and name in self.selection.stages:
@@ -257,6 +243,7 @@ class _Run:
         self._provide_vectors(name)
         self.listener.begin(name)
         try:
+            self._check_cluster(name)
             if name == "train":
                 open_tracking(self.listener, self.home, self.recipe, self.record, force=name in self.selection.force)
             made = self._call(name)

@@ -32,6 +32,6 @@ class Use(Protocol):
 def make_vectors(use: Use) -> None:
     """Make the vectors that features are taken from, as far as the home lacks them."""
     use.listener.begin(VECTORS)
-    shards = make_map_shards(use.recipe.preprocess)
+    shards = make_map_shards(use.recipe, use.home)
     for outcome in provide_vectors(use.recipe, use.home, use.listener, shards):
         use.listener.end(VECTORS, f"{stage_text(StageRecord.of(outcome))}, of {outcome.manifest.recipe}")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch.distributed as dist
 
 from models.base import GraphModel
 from tasks.evaluators.prediction import Prediction
@@ -18,8 +16,6 @@ from tasks.inference.parts import PartPredictor
 from tasks.inference.predictor import Predictor
 from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.parts.ranges import Exchange, Ranges
-from tasks.storage.artifacts import atomic_file
-from tasks.storage.file_names import file_name
 from tasks.storage.graph_store import Array
 from tasks.storage.manifests import PartitionManifest
 from tasks.train.ranks.collectives import from_main
@@ -27,7 +23,6 @@ from tasks.train.strategies.base import Ranks
 
 _NODES, _SPLIT, _PAIRS, _END = "nodes", "split", "pairs", "end"
 _NO_PAIRS = np.empty((0, 2), np.int64)
-_SENT_BYTES = 1 << 24
 
 
 class RankedPredictor(Predictor):
@@ -89,7 +84,7 @@ def together(opened: Opened, ranks: Ranks) -> Iterator[RankedPredictor | None]:
     assert isinstance(manifest, PartitionManifest)
     bounds = np.asarray(manifest.rank_bounds(ranks.world_size))
     exchange = Exchange(ranks.rank, ranks.world_size)
-    part = PartGraph(opened.store, bounds, exchange, ranks.local_size)
+    part = PartGraph(opened.store, bounds, exchange, ranks.of_machine)
     alone = opened.predictor
     ranges = Ranges(part.bounds, exchange)
     parts = PartPredictor(part, ranges, device=alone.device, batch_size=alone.batch_size, scratch=alone.scratch)
@@ -100,18 +95,6 @@ def together(opened: Opened, ranks: Ranks) -> Iterator[RankedPredictor | None]:
     predictor = RankedPredictor(alone, parts)
     yield predictor
     from_main((_END, None))
-
-
-def send_files(folder: Path, names: Sequence[str], *, writes: bool) -> None:
-    """Give a copy of rank 0's files to ranks that write one into their machine's `folder`; all ranks together."""
-    main = dist.get_rank() == 0
-    for name in names:
-        path = folder / file_name(name)
-        with path.open("rb") if main else nullcontext() as source, ExitStack() as stack:
-            target = stack.enter_context(atomic_file(path)) if writes and not main else None
-            while content := from_main(source.read(_SENT_BYTES) if source is not None else b""):
-                if target is not None:
-                    target.write(content)
 
 
 def _serve(parts: PartPredictor, model: GraphModel) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING, Any
 
 from configs.base import cache_view
@@ -17,7 +18,7 @@ from tasks.evaluate.verdicts import (
 )
 from tasks.stage import Parent, Stage, StageContext
 from tasks.storage.outcomes import EvalReport
-from tasks.train.ranks.agreement import evaluates_together
+from tasks.train.ranks.evaluation import evaluates_together
 
 if TYPE_CHECKING:
     from tasks.evaluate.worker import EvaluateJob
@@ -63,34 +64,30 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         device=recipe.train.device,
         threads=train.manifest.threads * (1 if evaluates_together(recipe) else recipe.train.num_ranks)
         or recipe.train.threads,
-        copies=not recipe.train.shared_home,
     )
-    fields = _run(job, context, recipe, train)
+    fields = _run(job, context, recipe)
     for note in fields["report"].get("notes", []):
         context.message(note)
     _report_outcome(context, fields)
     return fields
 
 
-def _run(job: EvaluateJob, context: StageContext, recipe: Recipe, train: Parent) -> dict[str, Any]:
+def _run(job: EvaluateJob, context: StageContext, recipe: Recipe) -> dict[str, Any]:
     """Run the evaluation's process, or all ranks': again where one of these dies."""
     from tasks.supervise import WorkerDiedError, run_job
+    from tasks.train.job import LOGS
     from tasks.train.ranks.evaluation import launcher
-    from tasks.train.ranks.launch import waiting_after, waiting_again
 
-    ranked = evaluates_together(recipe)
-    waiting = waiting_after(train.folder / train.manifest.last_checkpoint) if ranked else 0
-    restarts = recipe.train.max_restarts if ranked else 0
+    restarts = recipe.train.max_restarts if evaluates_together(recipe) else 0
     for attempt in range(restarts + 1):
-        if attempt:
-            waiting = waiting_again(context)
-        start = launcher(recipe, context.work, train.manifest.key, waiting)
         try:
-            return run_job("tasks.evaluate.worker", job, context, start)
+            return run_job("tasks.evaluate.worker", job, context, launcher(recipe, context.home, context.work))
         except WorkerDiedError as error:
             if attempt == restarts:
                 raise
             context.warn(f"a rank of the evaluation died; the evaluation starts again: {str(error).splitlines()[0]}")
+        finally:
+            shutil.rmtree(context.work / LOGS, ignore_errors=True)  # what the ranks of a cluster said
     raise AssertionError
 
 

@@ -50,8 +50,6 @@ class EvaluateJob(ScoringJob):
     """The map of the model's vectors; None: none."""
     seed: int = 0
     """Of the layout."""
-    copies: bool = False
-    """Whether each machine has a home of its own, and keeps a copy of the outcome."""
 
 
 class Evaluation:
@@ -195,7 +193,7 @@ def _outcome(job: EvaluateJob) -> dict[str, Any]:
     """Evaluate; return rank 0's `fields`, or `kind` and `message` of its error once all have left in peace."""
     import torch
 
-    from tasks.evaluate.ranks import send_files, together
+    from tasks.evaluate.ranks import together
     from tasks.train.ranks.collectives import from_main, joined
     from tasks.train.state.checkpoint import load_model
     from tasks.train.strategies.base import Ranks
@@ -221,21 +219,18 @@ def _outcome(job: EvaluateJob) -> dict[str, Any]:
                         raise
                     outcome = {"kind": kind_of(error), "message": str(error)}
         outcome = from_main(outcome)
-        if job.copies and job.predictions and "fields" in outcome:
-            send_files(job.work, [outcome["fields"]["predictions"]], writes=ranks.local_rank == 0)
     return outcome
 
 
 def main(job_path: Path) -> int:
-    """Evaluate; only rank 0 has something to say, and the first rank of each home."""
+    """Evaluate; only rank 0 has something to say."""
     rank = int(os.environ.get("RANK", "0"))
-    job = read_job(job_path, EvaluateJob)
-    if rank == 0 or (job.copies and os.environ["LOCAL_RANK"] == "0"):
+    if rank == 0:
         return finish_job(job_path, EvaluateJob, evaluate)
     from tasks.train.ranks.failures import final_error
 
     try:
-        _outcome(job)
+        _outcome(read_job(job_path, EvaluateJob))
     except Exception as error:
         final = final_error(error, rank)
         if final is None:

@@ -193,7 +193,8 @@ class FeatureBuilder:
                     "train": None if train is None else digest(train),
                 }
                 work = Work(rows, tuple(group), transform.config, train)
-                jobs.append(ShardJob(summarise_rows, VERSION, rows, key, self.context.cache, work))
+                cache, from_table = self.context.cache, rows.computed is None
+                jobs.append(ShardJob(summarise_rows, VERSION, rows, key, cache, work, from_table))
             for summaries in run_jobs(self.context, jobs, f"fit {transform.config.name}"):
                 for name, partial in summaries.items():
                     partials[name].append(partial)
@@ -240,9 +241,10 @@ class FeatureBuilder:
         """Put a group's finished columns into the matrices."""
         ranges = self._ranges_of(group[0])
         key = _history_key(group) | {"dtype": dtype}
+        works = [Work(rows, tuple(group), dtype=dtype) for rows in ranges]
         jobs = [
-            ShardJob(transform_rows, VERSION, rows, key, self.context.cache, Work(rows, tuple(group), dtype=dtype))
-            for rows in ranges
+            ShardJob(transform_rows, VERSION, work.rows, key, self.context.cache, work, work.rows.computed is None)
+            for work in works
         ]
         tracks = {track.source.name: track for track in group}
         for rows, columns in zip(ranges, run_jobs(self.context, jobs, "features"), strict=True):

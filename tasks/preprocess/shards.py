@@ -34,6 +34,8 @@ class ShardJob:
     cache: PickleCache
     payload: Any = field(default=None, compare=False)
     """What the function works with; `key` identifies its content."""
+    reads_table: bool = False
+    """Whether of the home it reads its shard of a table and no other file: a machine without the home fetches that."""
 
     @property
     def name(self) -> str:

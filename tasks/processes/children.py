@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 PARENT = "GRAPHMILL_PARENT_PID"
 """Variable with the process that a worker ends with."""
+MACHINE = "GRAPHMILL_MACHINE"
+"""Variable with `number/count`: which of the machines of its job a rank is on."""
 MEETING_FILE = "GRAPHMILL_MEETING_FILE"
-"""Variable with the file in which the ranks of one machine meet; those of several machines do at torchrun's store."""
+"""Variable with the file in which the ranks of one machine meet; those of several machines do at rank 0's."""
 _PR_SET_PDEATHSIG = 1
 ROOT = Path(__file__).resolve().parents[2]
 """Folder that the packages are imported from; children run there."""
@@ -43,7 +45,7 @@ WORKER_ENVIRONMENT = {
     "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
 }
-_OF_A_RANK = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID")
+_OF_A_RANK = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID", MACHINE)
 
 
 def inherited_environment() -> dict[str, str]:
@@ -74,14 +76,6 @@ def end_group(process: subprocess.Popen[bytes], grace_seconds: float = 1.0) -> N
         if process.poll() is not None and number == signal.SIGKILL:
             break
     process.wait()
-
-
-def has_children(pid: int) -> bool:
-    """Whether a process has processes of its own; False once it has ended."""
-    try:
-        return bool(Path(f"/proc/{pid}/task/{pid}/children").read_text())
-    except FileNotFoundError:
-        return False
 
 
 def call_in_child(function: Callable[[], object]) -> int:
@@ -127,13 +121,6 @@ def describe_exit(code: int) -> str:
         return f"exit code {code}"
     hint = " (out of memory?)" if -code == signal.SIGKILL else ""
     return f"signal {signal.Signals(-code).name}{hint}"
-
-
-def killed_ranks(said: str) -> str:
-    """Return what to add to the end of a job of ranks by what torchrun has said of it: nothing, or who was killed."""
-    if f"Signal {signal.SIGKILL.value} (SIGKILL)" not in said:
-        return ""
-    return "; a rank was killed by SIGKILL, as the kernel does where memory runs out"
 
 
 def tail(path: Path, lines: int = 15) -> str:

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from configs.errors import IntegrityError
 from tasks.arrays import Array
 from tasks.storage.artifacts import MANIFEST_NAME
+from tasks.storage.home_files.fetched import here
 from tasks.storage.manifests import DatasetManifest, Table
 
 
@@ -40,7 +41,7 @@ class DatasetStore:
     @classmethod
     def open(cls, folder: Path) -> DatasetStore:
         """Open an ingest artifact."""
-        return cls(folder, DatasetManifest.model_validate_json((folder / MANIFEST_NAME).read_bytes()))
+        return cls(folder, DatasetManifest.model_validate_json(here(folder / MANIFEST_NAME).read_bytes()))
 
     def __contains__(self, table: str) -> bool:
         """Whether the data set has this table."""
@@ -95,7 +96,7 @@ def iter_row_groups(ref: ShardRef, columns: Sequence[str] | None = None) -> Iter
 
 
 def _open(ref: ShardRef) -> pq.ParquetFile:
-    file = pq.ParquetFile(ref.path)
+    file = pq.ParquetFile(here(Path(ref.path)))
     if file.metadata.num_rows != ref.num_rows:
         file.close()
         raise IntegrityError(f"{ref.path} has {file.metadata.num_rows:,} rows, the manifest says {ref.num_rows:,}")

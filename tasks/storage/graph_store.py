@@ -46,6 +46,7 @@ from configs.errors import IntegrityError
 from tasks.arrays import Array as Array
 from tasks.storage.artifacts import MANIFEST_NAME, link_or_copy
 from tasks.storage.file_names import file_name
+from tasks.storage.home_files.fetched import here
 from tasks.storage.manifests import ArrayEntry, GraphManifest, PartitionManifest
 
 MISSING_IN_EDGES = "missing_in_edges"
@@ -57,6 +58,7 @@ NODE_ARRAYS = ("feat", "feat_cat", "label", "node_type", "node_time", "node_ids"
 """Arrays with a row for each node."""
 EDGE_ARRAYS = ("edge_weight", "edge_time", "edge_type", "edge_feat", "edge_feat_cat")
 """Arrays with a row for each edge, in CSC order."""
+_HEADER_BYTES = 4096
 _SAME_IF_SYMMETRIC = {"csr_indptr": "csc_indptr", "csr_indices": "csc_indices"}
 
 
@@ -83,7 +85,7 @@ class GraphStore:
     @classmethod
     def open(cls, folder: Path) -> GraphStore:
         """Open a partition's artifact."""
-        return cls(folder, PartitionManifest.model_validate_json((folder / MANIFEST_NAME).read_bytes()))
+        return cls(folder, PartitionManifest.model_validate_json(here(folder / MANIFEST_NAME).read_bytes()))
 
     def replace(self, name: str, array: Array) -> None:
         """Have another array in the place of a stored one."""
@@ -122,7 +124,7 @@ class GraphStore:
 
 def open_array(path: Path, entry: ArrayEntry) -> Array:
     """Memory-map a `.npy` file. Raises IntegrityError unless dtype and shape are those of the manifest."""
-    array: Array = np.load(path, mmap_mode="r" if 0 not in entry.shape else None, allow_pickle=False)
+    array: Array = np.load(here(path), mmap_mode="r" if 0 not in entry.shape else None, allow_pickle=False)
     if array.dtype != np.dtype(entry.dtype) or array.shape != entry.shape:
         raise IntegrityError(f"{path} holds {array.dtype} {array.shape}, the manifest says {entry.dtype} {entry.shape}")
     return array
@@ -133,7 +135,7 @@ def open_rows(path: Path, entry: ArrayEntry, start: int, stop: int) -> Array:
 
     Raises IntegrityError unless dtype and shape are those of the manifest, and the file is as long.
     """
-    with path.open("rb") as file:
+    with here(path, 0, _HEADER_BYTES).open("rb") as file:
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, fortran, dtype = read(file)
@@ -148,6 +150,7 @@ def open_rows(path: Path, entry: ArrayEntry, start: int, stop: int) -> Array:
     size, needed = path.stat().st_size, begin + entry.shape[0] * row_bytes
     if size < needed:
         raise IntegrityError(f"{path} has {size:,} bytes, {needed:,} were written")
+    here(path, offset, offset + rows[0] * row_bytes)
     return np.memmap(path, dtype, "r", offset=offset, shape=rows)
 
 

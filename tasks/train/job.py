@@ -7,7 +7,7 @@ import json
 import math
 import os
 import zipfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -32,8 +32,6 @@ LOGS = "logs"
 JOB = "job.json"
 RESULT = "result.json"
 ERROR = "error.json"
-DIGEST_LENGTH = 64
-"""Characters of a job's digest; what follows says which of several trainings it is."""
 _DEVICES = Path("/dev")
 ClassWeights = tuple[tuple[tuple[float, ...], ...], ...]
 """Of each task that shares the model (else of the only one): of one class a row a single tuple with a weight for each
@@ -97,9 +95,6 @@ def stage_config(recipe: Recipe) -> dict[str, Any]:
         "model": model,
         "train": {
             **cache_view(recipe.train),
-            # As many ranks learn the same wherever they are.
-            "num_ranks": recipe.train.num_ranks * recipe.train.num_machines,
-            "num_machines": 1,
             "threads": threads_per_rank(recipe.train),
             "device": device_kind(recipe.train),
         },
@@ -121,7 +116,7 @@ class WarmStart:
     own_dataset: Path
     """What the present graph is made of."""
     weights: str = ""
-    """sha256 of the checkpoint, the same on machines with homes of their own, where keys need not be."""
+    """sha256 of the checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -137,8 +132,6 @@ class Job(Generic[Section]):
     work: Path
     digest: str
     """Digest of the configuration and the graph; a checkpoint of another one is refused."""
-    facts: dict[str, Any] = field(default_factory=dict)
-    """What decides the outcome, by option; machines of a job compare theirs."""
     warm: WarmStart | None = None
     """Training whose weights this one begins with."""
     class_weights: ClassWeights = ()

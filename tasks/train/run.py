@@ -81,10 +81,8 @@ class Engine:
     def begin(self, total_steps: int, epochs: int) -> None:
         """Open the journal of a training that takes so many steps, in so many epochs."""
         self.total_steps = total_steps
-        # One rank writes into each home: machines that do not share one keep a copy each.
-        writes = self.ranks.is_main if self.job.train.shared_home else self.ranks.local_rank == 0
         sizes = total_steps, epochs, self.ranks.world_size
-        self.journal = Journal(self.job.work, self.progress, *sizes, writes=writes, unit=self.unit)
+        self.journal = Journal(self.job.work, self.progress, *sizes, writes=self.ranks.is_main, unit=self.unit)
 
     def running(self) -> AbstractContextManager[object]:
         """Return what is open from the first step to the last."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from configs.errors import RecipeError
@@ -12,6 +11,7 @@ from configs.families.row_training import FactorTrainConfig
 from configs.schema import Recipe
 from configs.training import RelationalTrainConfig, TrainConfig
 from tasks.calls import ParentGoneError, expected_key
+from tasks.sizes import counts_of
 from tasks.stage import Parent, Stage, StageContext
 from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.graph_facts import graph_facts, task_relation
@@ -21,8 +21,7 @@ from tasks.storage.outcomes import RunResult
 from tasks.train.families import family_of, trainings, unread_edge_features
 from tasks.train.gradients.sizes import remember_trained
 from tasks.train.job import BEST, LAST, METRICS, OWN_MODEL, AnyJob, ClassWeights, Job, stage_config
-from tasks.train.ranks.agreement import facts_of, pace_of
-from tasks.train.ranks.launch import run_training
+from tasks.train.ranks.launch import launcher_of, run_training
 from tasks.train.warm.start import PARENT, earlier_training, warm_start
 
 VERSION = 17
@@ -56,8 +55,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         context.message(f"begins with the weights of the snapshot as of {warm.as_of} (train/{warm.key})")
     weights = _class_weights(context, recipe, parents)
     job = Job.make(recipe, graph.folder, graph.manifest.digest, context.work, warm, weights)
-    job = replace(job, facts=compared_facts(recipe, job, graph.manifest.digest))
-    result = _run_all(trainings(job), context)
+    result = _run_all(trainings(job), context, recipe, graph.manifest)
     record = None
     if warm is not None:
         why = result["cold_because"]
@@ -91,14 +89,6 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         "warm_start": record,
         **{name: result[name] for name in (*_PROGRESS_FIELDS, *_SPEED_FIELDS)},
     }
-
-
-def compared_facts(recipe: Recipe, job: AnyJob, graph_digest: str) -> dict[str, Any]:
-    """Return what machines of the job compare."""
-    facts = {**facts_of(recipe, "train"), **pace_of(recipe), "the partitioned graph": graph_digest[:12]}
-    if job.warm is not None:
-        facts["the weights that training begins with"] = (job.warm.weights or job.warm.key)[:12]
-    return facts
 
 
 def _class_weights(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> ClassWeights:
@@ -143,14 +133,23 @@ def _refuse_later_rows(recipe: Recipe, manifest: PartitionManifest) -> None:
         )
 
 
-def _run_all(jobs: Sequence[AnyJob], context: StageContext) -> dict[str, Any]:
+def _rank_bytes(recipe: Recipe, home: Home, manifest: PartitionManifest) -> float:
+    """Return what memory a rank is estimated to take, where a cluster is to have it; 0: that is not known."""
+    if recipe.cluster.address is None or recipe.train.num_ranks == 1:
+        return 0
+    size = family_of(recipe.train).size(home, recipe, graph_facts(manifest), counts_of(manifest), manifest.num_parts)
+    return size[1] / recipe.train.num_ranks if size else 0
+
+
+def _run_all(jobs: Sequence[AnyJob], context: StageContext, recipe: Recipe, graph: PartitionManifest) -> dict[str, Any]:
     """Run one training after the other; return the last's result."""
     result: dict[str, Any] = {}
+    memory = _rank_bytes(recipe, context.home, graph)
     for number, job in enumerate(jobs, start=1):
         if len(jobs) > 1:
             context.message(f"training {number} of {len(jobs)}")
         job.work.mkdir(exist_ok=True)
-        result = run_training(job, context)
+        result = run_training(job, context, launcher_of(recipe, context.home, job.work, memory))
     return result
 
 

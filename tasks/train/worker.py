@@ -14,7 +14,7 @@ import traceback
 from pathlib import Path
 
 from configs.errors import GraphmillError
-from tasks.processes.children import PARENT, die_with_parent
+from tasks.processes.children import MACHINE, PARENT, die_with_parent
 from tasks.storage.artifacts import is_full_disk
 from tasks.supervise import write_error
 from tasks.train.job import ERROR, LOGS, Job
@@ -25,8 +25,7 @@ FINAL_ERROR_CODE = 2
 def main(job_path: Path) -> int:
     """Train; return the exit code."""
     rank = int(os.environ.get("RANK", "0"))
-    under_torchrun = "TORCHELASTIC_RUN_ID" in os.environ
-    die_with_parent(None if under_torchrun else int(os.environ[PARENT]))
+    die_with_parent(int(os.environ[PARENT]))
     work = job_path.parent
     log = (work / LOGS / f"rank-{rank}.log").open("ab", buffering=0)
     os.dup2(log.fileno(), 1)
@@ -45,7 +44,7 @@ def main(job_path: Path) -> int:
         if not isinstance(error, GraphmillError) and not full_disk:
             traceback.print_exc()
             sys.stderr.flush()
-        if full_disk and not under_torchrun:
+        if full_disk and MACHINE not in os.environ:
             return errno.ENOSPC  # an error has no room there: who started this one knows by the exit code
         final = final_error(error, rank)
         if final is None:

@@ -64,8 +64,13 @@ def test_show_prints_yaml_that_reads_back(name: str) -> None:
         (f"train.{'x' * 5000}=1", r"train: unknown key 'x{100}\.\.\.x{100}'; known"),
         (f"train.epochs=[{'1,' * 3000}]", r"train\.epochs: .* \(got .{203}\)$"),
         ("x" * 5000, r"override 'x{100}\.\.\.x{100}' is not of the form"),
-        ("train.num_machines=2", r"needs rendezvous=host:port"),
-        ("train={num_machines: 2, rendezvous: 'a:1'}", r"num_machines > 1 needs threads"),
+        ("train.num_machines=2", r"num_machines is no option any more: .*--cluster auto .*num_ranks counts the ranks"),
+        ("train={hosts: [a, b]}", r"hosts is no option any more: .*`graphmill cluster start`"),
+        ("train.shared_home=false", r"shared_home is no option any more"),
+        ("cluster.address=node1", r"cluster\.address: .*'node1' is neither auto nor host:port of a cluster's head"),
+        ("cluster.address=ray://node1:10001", r"'ray://node1:10001' is neither .*; ray:// is the way of a process out"),
+        ("cluster.address=-x:1", r"'-x:1' is neither"),
+        ("cluster.address='node1:6379 --x'", r"'node1:6379 --x' is neither"),
         ("tracking={model_name: a:b}", r"tracking\.model_name: String should match"),
         (
             f"train.loader={{name: neighbor, fanout: [{2**70}, 5]}}",
@@ -86,6 +91,22 @@ def test_show_prints_yaml_that_reads_back(name: str) -> None:
 def test_mistakes_are_named_with_a_way_out(override: str, message: str) -> None:
     with pytest.raises(RecipeError, match=message):
         tiny(override)
+
+
+def test_recorded_runs_of_one_machine_are_read() -> None:
+    """They name options of machines that are gone, at their defaults."""
+    recorded = dump_recipe(tiny())
+    gone = {"hosts": [], "ssh": False, "machine_rank": 0, "num_machines": 1, "rendezvous": None, "shared_home": True}
+    recorded["train"] |= gone
+    del recorded["cluster"]
+    assert build_recipe(recorded) == tiny()
+
+
+@pytest.mark.parametrize("address", ["auto", "node1:6379", "10.0.0.1:6379", "[fd00::1]:6379"])
+def test_a_cluster_changes_no_result(address: str) -> None:
+    recipe = tiny(f"cluster.address={json.dumps(address)}")
+    assert recipe.cluster.address == address
+    assert [load_stage(name).config(recipe) for name in STAGES] == [load_stage(name).config(tiny()) for name in STAGES]
 
 
 @pytest.mark.parametrize(

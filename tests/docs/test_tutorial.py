@@ -66,8 +66,12 @@ def test_other_data(tmp_path: Path, page: str, predictions: str, rows: int) -> N
 @pytest.mark.slow
 def test_in_parts(tmp_path: Path) -> None:
     follow("own-tables.md", tmp_path)
-    said = follow("in-parts.md", tmp_path)
-    assert "machine 1 lends 1 rank(s) for evaluate" in said
+    try:
+        said = follow("in-parts.md", tmp_path)
+    finally:
+        graphmill(tmp_path / ".graphmill", "cluster", "stop")
+    assert "ranks 0 to 1, 2 of" in said
+    assert re.search(r"evaluate: \S+: ranks 0 to 1\n", said)
     assert "accounts-int8 version 1: champion" in said
     predictions = pq.read_table(tmp_path / "kinds-parts.parquet").to_pydict()
     assert "acc-00001" in predictions["id"]

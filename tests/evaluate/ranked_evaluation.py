@@ -9,11 +9,12 @@ from typing import Any
 
 from tasks.evaluate import worker
 from tasks.inference.parts import PartPredictor
+from tasks.processes.children import MACHINE
 from tests.train.two_processes import end
 
 if __name__ == "__main__":
     rank = os.environ["RANK"]
-    os.environ["LOCAL_RANK"], os.environ["LOCAL_WORLD_SIZE"] = "0", "1"  # a machine each
+    os.environ |= {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", MACHINE: f"{rank}/2"}  # a machine each
     vectors, computed = PartPredictor.node_vectors, []
 
     def noted(self: PartPredictor, *arguments: Any) -> Any:

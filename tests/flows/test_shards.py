@@ -7,14 +7,16 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Any
 
 import psutil
 import pytest
 
 from configs.errors import DataError, StageError
-from configs.schema import PreprocessConfig
+from configs.load import load_recipe
 from flows.pipeline.shards import PoolMap, make_map_shards
 from tasks.stage import map_in_process
+from tasks.storage.home import Home
 from tests.flows.conftest import ROOT, environment
 
 PROCESS = os.getpid()
@@ -51,13 +53,18 @@ def test_a_killed_worker_is_told_in_words() -> None:
         list(PoolMap(2, start_seconds=0)(kill_on_three, range(6)))
 
 
-def test_small_jobs_stay_in_this_process() -> None:
-    mapped = make_map_shards(PreprocessConfig(workers=2))
-    assert [pid for _, pid in mapped(where, range(50))] == [PROCESS] * 50
+def map_shards(home: Home, *overrides: str) -> Any:
+    return make_map_shards(load_recipe("quickstart", overrides), home)
 
 
-def test_one_worker_needs_no_pool() -> None:
-    assert make_map_shards(PreprocessConfig(workers=1)) is map_in_process
+@pytest.mark.parametrize("option", ["preprocess.workers=2", "cluster.address=node1.invalid:6379"])
+def test_small_jobs_stay_in_this_process(home: Home, option: str) -> None:
+    """No cluster is asked for them either."""
+    assert [pid for _, pid in map_shards(home, option)(where, range(50))] == [PROCESS] * 50
+
+
+def test_one_worker_needs_no_pool(home: Home) -> None:
+    assert map_shards(home, "preprocess.workers=1") is map_in_process
 
 
 def test_workers_end_with_a_killed_parent() -> None:

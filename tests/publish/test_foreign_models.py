@@ -13,7 +13,6 @@ import torch
 
 from configs import trust
 from configs.errors import UntrustedCodeError
-from configs.schema import Recipe
 from flows import cli
 from flows.apply.model_use import Data, ModelUse
 from flows.commands.installation import trust as trust_commands
@@ -25,7 +24,6 @@ from tasks.publish.gate.rules import Decision
 from tasks.publish.tracking.mlflow_store import Tracker
 from tasks.publish.tracking.model_registry import ModelRegistry
 from tasks.storage.home import Home
-from tests.support import as_partition, node_graph
 
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 
@@ -120,15 +118,12 @@ def test_the_command_keeps_account(home: Home, tmp_path: Path, capsys: pytest.Ca
             said(wrong)
 
 
-def test_ranks_and_workers_may_run_what_their_parent_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from configs.load import build_recipe
-    from tasks.train.job import Job
-    from tasks.train.ranks import launch
+def test_ranks_and_workers_may_run_what_their_parent_may(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    from configs.load import load_recipe
+    from tasks.train.ranks.launch import launcher_of
 
-    recipe: Recipe = build_recipe({"name": "x", "dataset": {"name": "synthetic"}, "model": {"name": "gcn"}})
-    graph = as_partition(node_graph(tmp_path / "graph"))
-    job = Job.make(recipe, graph.folder, "graph", tmp_path)
-    assert trust.VARIABLE not in launch.environment(job.train)
+    recipe = load_recipe("quickstart")
+    assert trust.VARIABLE not in launcher_of(recipe, home, home.work).environment
     trust.allow(["b" * 64])
     monkeypatch.setenv(trust.VARIABLE, "a" * 64)
-    assert launch.environment(job.train)[trust.VARIABLE] == f"{'a' * 64},{'b' * 64}"
+    assert launcher_of(recipe, home, home.work).environment[trust.VARIABLE] == f"{'a' * 64},{'b' * 64}"

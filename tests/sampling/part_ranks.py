@@ -21,9 +21,8 @@ from tasks.sampling.rows.features import FeatureSource
 from tasks.storage.graph_store import GraphStore
 from tasks.train.loaders.neighbor import Neighborhoods
 from tasks.train.ranks.collectives import joined
-from tasks.train.strategies.base import Ranks
 from tests.loaders import make_loader
-from tests.train.two_processes import end
+from tests.train.two_processes import end, on_machines
 
 FANOUTS = ((3,), (4, 2), (-1, 2, -1), (70, 3))
 NODES = ("feat", "feat_cat", "node_type")
@@ -101,14 +100,15 @@ def main(folder: Path, local_size: int) -> None:
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     torch.set_num_threads(1)
     store = GraphStore.open(folder)
-    with joined(Ranks(rank, world_size, rank % local_size, local_size), torch.device("cpu")):
+    ranks = on_machines(rank, world_size, local_size)
+    with joined(ranks, torch.device("cpu")):
         manifest: Any = store.manifest
         bounds = np.asarray(manifest.rank_bounds(world_size))
-        part = PartGraph(store, bounds, Exchange(rank, world_size), local_size)
+        part = PartGraph(store, bounds, Exchange(rank, world_size), ranks.of_machine)
         if manifest.task == "node":
             neighborhoods_are_equal(store, part, rank)
         else:
-            shuffled = PartGraph(store, bounds, Exchange(rank, world_size), local_size, own_seeds=False)
+            shuffled = PartGraph(store, bounds, Exchange(rank, world_size), ranks.of_machine, own_seeds=False)
             edge_batches_are_equal(store, part, shuffled, rank)
     print("done", rank)
 

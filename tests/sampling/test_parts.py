@@ -12,7 +12,7 @@ from tests.train.two_processes import run_program
 
 @pytest.mark.parametrize(
     ("world_size", "local_size"),
-    [pytest.param(2, 1, marks=pytest.mark.slow), (3, 1), pytest.param(4, 2, marks=pytest.mark.slow)],
+    [(3, 2), *(pytest.param(*sizes, marks=pytest.mark.slow) for sizes in ((2, 1), (3, 1), (4, 2)))],
 )
 def test_neighborhoods_equal_those_of_the_whole_graph(tmp_path: Path, world_size: int, local_size: int) -> None:
     rich_graph(tmp_path)

@@ -1,7 +1,7 @@
 """Trainings of tables so small that Triton's interpreter takes seconds for one: a pair takes it a thirtieth of one.
 
 Also a program: `python -m tests.train.device_trainings JOB...` is what ranks run in test_device_tables.py, with
-torchrun's variables set, and DEVICE_MEMORY where they train on a device.
+a rank's variables set, and DEVICE_MEMORY where they train on a device.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What ranks run in test_grid_ranks.py: `python grid_ranks.py JOB...`, with torchrun's variables set."""
+"""What ranks run in test_grid_ranks.py: `python grid_ranks.py JOB...`, with a rank's variables set."""
 
 from __future__ import annotations
 

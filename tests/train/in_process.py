@@ -51,8 +51,8 @@ def train_here(job: Any) -> None:
         run_engine(make_engine(job))
 
 
-def run_job(job: Job, context: object) -> dict[str, Any]:
-    """What the train stage's `run_job` does, here."""
+def run_job(job: Job, *_: object) -> dict[str, Any]:
+    """What the train stage's `run_training` does, here."""
     job.save().unlink()  # what stays is a copy of a model's own file
     with own_settings():
         family_of(job.train).train(job, Ranks())

@@ -2,8 +2,8 @@
 
 Jobs come in pairs: two trainings of one recipe, over a whole graph and over one in parts, whose batches are the same.
 So are all losses, metrics and weights, to the bit. With GRAPHMILL_TEST_SHORT_OF_MEMORY set, validation takes itself to
-have no room for the rows of other ranks' nodes; with GRAPHMILL_TEST_MACHINES each rank is a machine,
-and with GRAPHMILL_TEST_NO_COPY_ON one rank has no room for a copy of features.
+have no room for the rows of other ranks' nodes; with GRAPHMILL_TEST_RANKS_A_MACHINE ranks are on several machines, and
+with GRAPHMILL_TEST_NO_COPY_ON one rank has no room for a copy of features.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tasks.train.job import METRICS, Job
 from tasks.train.ranks.collectives import joined
 from tasks.train.strategies.base import Ranks
 from tests.train.in_process import run_engine
-from tests.train.two_processes import end
+from tests.train.two_processes import end, on_machines
 
 
 def goes_on(job: Any, ranks: Ranks, engine: GradientEngine) -> None:
@@ -49,8 +49,7 @@ def trained(path: str, ranks: Ranks) -> tuple[dict[str, Any], list[dict[str, Any
 
 def main(*jobs: str) -> None:
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    machines = bool(os.environ.get("GRAPHMILL_TEST_MACHINES"))
-    ranks = Ranks(rank, world_size, 0, 1) if machines else Ranks(rank, world_size, rank, world_size)
+    ranks = on_machines(rank, world_size, int(os.environ.get("GRAPHMILL_TEST_RANKS_A_MACHINE", world_size)))
     torch.set_num_threads(1)
     if os.environ.get("GRAPHMILL_TEST_NO_COPY_ON") == str(rank):
         row_features.bfloat16_copy = lambda feat: feat

@@ -1,4 +1,4 @@
-"""What two ranks run in test_grid_ranks.py: `python share_relations.py`, with torchrun's variables set."""
+"""What two ranks run in test_grid_ranks.py: `python share_relations.py`, with a rank's variables set."""
 
 from __future__ import annotations
 

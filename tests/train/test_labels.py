@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,14 +30,12 @@ from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
 from tasks.storage.manifests import ArrayEntry
-from tasks.supervise import Launcher
 from tasks.train import stage
 from tasks.train.gradients.family import check_self_training, trainings
 from tasks.train.job import BEST, RESULT, Job
 from tasks.train.labels.learnt import training_facts, with_predicted_labels
 from tasks.train.loaders.base import Loader
 from tasks.train.ranks import launch
-from tasks.train.ranks.agreement import STAGE as STAGE_FACT
 from tasks.train.run import Bookkeeper
 from tasks.train.stage import STAGE
 from tasks.train.state import checkpoint
@@ -368,23 +365,9 @@ def test_finished_rounds_are_not_run_again(tmp_path: Path, monkeypatch: pytest.M
     torch.save({}, first.work / BEST)
     if teacher:
         (first.work / BEST).write_bytes(teacher)
-    context: Any = SimpleNamespace(message=print, warn=print)
-    assert stage._run_all([first, second, last], context) == {"restarts": 0}
+    context: Any = SimpleNamespace(message=print, warn=print, home=Home(tmp_path))
+    assert stage._run_all([first, second, last], context, build_recipe(SECTIONS)) == {"restarts": 0}
     assert ran == [*([first.work] if teacher else []), second.work, last.work]
-
-
-def test_trainings_of_one_job_do_not_meet_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of machines with homes of their own one may have finished the first when both are killed."""
-    stages: list[str] = []
-
-    def launcher(train: Any, place: Any, waiting: int) -> Launcher:
-        stages.append(place.facts[STAGE_FACT])
-        return Launcher(["-c", "pass"], dict(os.environ))
-
-    monkeypatch.setattr(launch, "rank_launcher", launcher)
-    for job in trainings(Job.make(build_recipe(SECTIONS), tmp_path, "graph", tmp_path)):
-        launch.start_ranks(job, tmp_path / "job.json", tmp_path / "log").wait()
-    assert stages == ["train-0", "train-1", "train"]
 
 
 class Heard(Listener):

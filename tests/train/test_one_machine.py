@@ -7,6 +7,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ import torch
 from torch import Tensor
 
 from tasks.processes.children import MEETING_FILE, PARENT
+from tasks.train.ranks import collectives
 from tasks.train.ranks.collectives import from_message, to_message
+from tasks.train.strategies.base import Ranks
 from tests.flows.conftest import ROOT, environment
 
 _WAITS = "import time; time.sleep(60)"
@@ -63,6 +66,27 @@ def test_one_that_ends_badly_ends_them_all(tmp_path: Path, end: str, code: int, 
 def test_a_rank_that_has_finished_waits_for_nobody(tmp_path: Path) -> None:
     done = start(tmp_path, "import time\ntime.sleep(0.5 * int(os.environ['RANK'])); print('over')", count=3)
     assert (done.returncode, done.stdout) == (0, "over\n" * 3)
+
+
+def test_ranks_that_do_not_reach_each_other_say_so_and_end(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(collectives, "_LONG_SECONDS", 0.1)
+    monkeypatch.setattr(collectives, "_TOO_LONG_SECONDS", 0.5)
+    monkeypatch.setattr(collectives.os, "_exit", ended.append)
+    with collectives._impatient(Ranks(3, 4, 1, 2, 1, 2)):
+        time.sleep(0.3)
+        said = capfd.readouterr().out
+        assert said.startswith("warning: rank 3 still waits for the others")
+        assert "machines have to reach each other" in said
+        assert not ended
+        time.sleep(0.5)
+    assert ended == [1]
+    with collectives._impatient(Ranks(3, 4, 3, 4)):
+        pass
+    time.sleep(0.7)
+    assert (ended, capfd.readouterr().out) == ([1], "rank 3 gives up\n")
 
 
 def sent(value: Any) -> Any:

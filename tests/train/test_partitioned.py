@@ -19,7 +19,6 @@ from tasks.inference.parts import PartPredictor
 from tasks.sampling.parts.graph import PartGraph
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.split_rows import SplitRows
-from tasks.train.gradients import family as gradients
 from tasks.train.job import BEST, LAST
 from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
@@ -124,9 +123,9 @@ def test_what_a_part_cannot_compute_is_refused(tmp_path: Path, monkeypatch: pyte
 
 def test_ranks_without_seeds_are_named() -> None:
     train = recipe("node", "train.strategy=partitioned").train
-    strategy = STRATEGIES.create(train.strategy, Ranks(0, 4, 0, 2))
+    strategy = STRATEGIES.create(train.strategy, Ranks(0, 4))
     strategy._refuse_empty(np.array([1, 2, 3, 4]), SimpleNamespace(split_rows=SplitRows(are_nodes=True)))
-    words = r"2 of 4 ranks.*the first of them rank 1 on machine 0; set train\.strategy\.seeds=shuffled"
+    words = r"2 of 4 ranks.*the first of them rank 1; set train\.strategy\.seeds=shuffled"
     with pytest.raises(DataError, match=rf"{words}, or partition\.balance_train=true"):
         strategy._refuse_empty(np.array([3, 0, 0, 1]), SimpleNamespace(split_rows=SplitRows(are_nodes=True)))
     with pytest.raises(DataError, match=rf"{words}, or take fewer"):
@@ -141,16 +140,12 @@ def test_rows_of_no_features_are_refused() -> None:
 
 
 @pytest.mark.parametrize("made_for", [1, 2, 4])
-def test_parts_that_were_made_for_other_machines_are_told(tmp_path: Path, made_for: int) -> None:
-    said: list[str] = []
-    context: Any = SimpleNamespace(message=said.append, warn=said.append)
-    manifest = rich_graph(tmp_path).manifest
-    if made_for > 1:
-        manifest = manifest.model_copy(update={"report": {"partition": {"machines": made_for}}})
-    place = ("train.num_machines=2", "train.rendezvous=node1:29500")
-    gradients.announce(context, recipe("node", "train.strategy=partitioned", "train.loader=neighbor", *place), manifest)
-    told = [line for line in said if "with partition.machines=2 fewer edges" in line]
-    assert len(told) == (1 if made_for == 1 else 0)
+def test_parts_that_were_made_for_other_machines_are_told(made_for: int, capsys: pytest.CaptureFixture[str]) -> None:
+    manifest: Any = SimpleNamespace(report={"partition": {"machines": made_for}} if made_for > 1 else {})
+    config = recipe("node", "train.strategy=partitioned").train.strategy
+    for rank in range(2):
+        STRATEGIES.create(config, Ranks(rank, 2, 0, 1, rank, 2))._compare_machines(manifest)
+    assert capsys.readouterr().out.count("with partition.machines=2 fewer edges") == (made_for == 1)
 
 
 def without_nodes_on(graph: Any, rank: int, ranks: int) -> Any:
@@ -161,10 +156,15 @@ def without_nodes_on(graph: Any, rank: int, ranks: int) -> Any:
     return written(graph, part_offsets=tuple(offsets))
 
 
-@pytest.mark.parametrize("empty", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_machine_without_nodes_takes_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty: int) -> None:
-    """Partitioners may leave parts empty; with seeds=shuffled its rank has seeds nevertheless."""
-    monkeypatch.setenv("GRAPHMILL_TEST_MACHINES", "1")
+@pytest.mark.parametrize(("empty", "each"), [(0, 1), (0, 2), pytest.param(1, 1, marks=pytest.mark.slow)])
+def test_a_rank_without_nodes_takes_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty: int, each: int
+) -> None:
+    """Partitioners may leave parts empty; with seeds=shuffled its rank has seeds nevertheless.
+
+    Of three ranks `each` are on a machine: machines may have unequally many.
+    """
+    monkeypatch.setenv("GRAPHMILL_TEST_RANKS_A_MACHINE", str(each))
     featured = without_nodes_on(rich_graph(tmp_path / "graph"), empty, 3)
     embedded = without_features(without_nodes_on(rich_graph(tmp_path / "embedded"), empty, 3))
     linked = without_nodes_on(rich_graph(tmp_path / "linked", "link"), empty, 3)
@@ -201,7 +201,7 @@ def test_ranks_of_a_machine_share_its_memory(tmp_path: Path, monkeypatch: pytest
 def test_ranks_hold_rows_of_one_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One has no room for a copy of its features in bfloat16."""
     monkeypatch.setenv("GRAPHMILL_TEST_NO_COPY_ON", "1")
-    monkeypatch.setenv("GRAPHMILL_TEST_MACHINES", "1")
+    monkeypatch.setenv("GRAPHMILL_TEST_RANKS_A_MACHINE", "1")
     graph = rich_graph(tmp_path / "graph")
     floats = np.load(graph.folder / "feat.npy").astype(np.float32)  # copies of float16 are as wide
     np.save(graph.folder / "feat.npy", floats)

@@ -49,10 +49,10 @@ def test_warnings_are_the_stages_own_and_said_once(tmp_path: Path) -> None:
     assert said == 2 * ["rank 0: warnings: none", "rank 1: warnings: none"]
 
 
-def test_of_torchrun_s_own_words_those_for_people_are_passed_on(tmp_path: Path) -> None:
+def test_of_the_starter_s_words_those_for_people_are_passed_on(tmp_path: Path) -> None:
     said: list[str] = []
     warned: list[str] = []
     logs = RankLogs(tmp_path, said.append, warned.append)
-    (tmp_path / "launch.log").write_text("W1126 torchrun: OMP\nmessage: waiting for machine 1\nwarning: machine 2\n")
+    (tmp_path / "launch.log").write_text("W1126 gloo: lo\nmessage: waiting for machine 1\nwarning: machine 2\n")
     logs.look()
     assert (said, warned) == (["waiting for machine 1"], ["machine 2"])

@@ -192,9 +192,8 @@ def test_machines_with_parts_hold_more_together() -> None:
     counts, weights = Counts(10_000_000, 200_000_000, 0), Weights(1000, 0)
 
     def scaled(machines: int, **options: Any) -> float:
-        place = {"num_machines": machines, "rendezvous": "a:1", "threads": 1}
-        train = TrainConfig.model_validate({"strategy": {"name": "partitioned", **options}, **place})
-        found = part_bytes(train, facts, weights, counts, 500_000)
+        train = TrainConfig.model_validate({"strategy": {"name": "partitioned", **options}, "num_ranks": machines})
+        found = part_bytes(train, facts, weights, counts, 500_000, machines)
         return found[1]
 
     assert scaled(2) > scaled(4) > scaled(16) > 80e6  # numbers of all nodes stay

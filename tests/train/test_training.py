@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from tasks.storage.home import Home
 from tasks.storage.home_files.caching import PickleCache
 from tasks.train.gradients.family import train
 from tasks.train.job import BEST, LAST, RESULT
-from tasks.train.ranks.launch import run_training
+from tasks.train.ranks.launch import launcher_of, run_training
 from tasks.train.stage import STAGE
 from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
@@ -180,6 +181,10 @@ def test_a_killed_run_ends_with_the_same_bits_and_leaves_no_process(tmp_path: Pa
         assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
 
 
+def train_apart(job: Any, context: StageContext) -> dict[str, Any]:
+    return run_training(job, context, launcher_of(recipe(), context.home, job.work))
+
+
 @pytest.mark.parametrize("damaged", [LAST, BEST])
 def test_a_damaged_checkpoint_is_set_aside(tmp_path: Path, home: Home, damaged: str) -> None:
     """Without the last one training begins anew; without the best one it goes on, and chooses among what comes."""
@@ -190,7 +195,7 @@ def test_a_damaged_checkpoint_is_set_aside(tmp_path: Path, home: Home, damaged: 
         run_engine(make_engine(job))
     path = job.work / damaged
     path.write_bytes(path.read_bytes()[:-100])
-    result = run_training(job, context)
+    result = train_apart(job, context)
     (warning,) = context.warnings
     assert str(path) in warning
     assert f"was set aside as {damaged}.damaged" in warning
@@ -204,7 +209,15 @@ def test_a_damaged_checkpoint_is_set_aside(tmp_path: Path, home: Home, damaged: 
     assert (best["epoch"], best["metric"]) == (result["best_epoch"], result["best_metric"])
     if damaged == BEST:  # of the end, too, where nothing is left to do but to measure once more
         path.write_bytes(path.read_bytes()[:-100])
-        assert run_training(job, context)["best_epoch"] == 4
+        assert train_apart(job, context)["best_epoch"] == 4
+
+
+def test_a_training_that_was_finished_when_its_run_was_killed_is_not_trained_again(tmp_path: Path, home: Home) -> None:
+    context = StageContext("train", tmp_path / "work", home, PickleCache(home))
+    job = make_job(recipe(), partition(tmp_path / "g"), context.work)
+    (job.work / RESULT).write_text('{"epochs_run": 2}')
+    zipfile.ZipFile(job.work / BEST, "w").close()
+    assert train_apart(job, context) == {"epochs_run": 2, "restarts": 0}
 
 
 def test_a_full_disk_ends_a_training_at_once(tmp_path: Path, home: Home) -> None:
@@ -212,7 +225,7 @@ def test_a_full_disk_ends_a_training_at_once(tmp_path: Path, home: Home) -> None
     job = make_job(recipe(), partition(tmp_path / "g"), context.work)
     (job.work / "progress.draft").symlink_to("/dev/full")
     with pytest.raises(StageError, match=r"^the disk that holds .* is full"), disk_errors(home.root):
-        run_training(job, context)
+        train_apart(job, context)
     assert not context.warnings
     (log,) = job.work.glob("logs/rank-*.log")
     assert "Traceback" not in log.read_text()

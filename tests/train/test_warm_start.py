@@ -27,9 +27,7 @@ from tasks.storage.home import Home
 from tasks.storage.ids import IdMap
 from tasks.storage.outcomes import RunResult
 from tasks.storage.snapshots import earlier_snapshots
-from tasks.train import stage
 from tasks.train.job import BEST, LAST, Job, WarmStart
-from tasks.train.ranks.agreement import difference
 from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
 from tasks.train.warm.earlier import DoesNotFitError, begin_warm, refuse_held_out_knowledge
@@ -274,15 +272,11 @@ def test_weights_that_learnt_what_is_held_out_now_are_not_used(home: Home) -> No
 
 
 def test_a_training_is_the_same_where_it_begins_with_the_same_weights(tmp_path: Path) -> None:
-    """On machines with homes of their own keys of earlier trainings differ: metrics hold times."""
+    """Keys of earlier trainings differ from home to home: metrics hold times."""
     first = WarmStart("1", "key", tmp_path / "best.pt", None, tmp_path, tmp_path, "aaaa")
     there, other = dataclasses.replace(first, key="of another home"), dataclasses.replace(first, weights="bbbb")
     jobs = [Job.make(recipe(2), tmp_path, "graph", tmp_path, warm) for warm in (first, there, other)]
     assert jobs[0].digest == jobs[1].digest != jobs[2].digest
-    facts = [stage.compared_facts(recipe(2), job, "graph") for job in jobs]
-    assert facts[0] == facts[1]
-    said = difference(facts[0], facts[2], 1)
-    assert "the weights that training begins with is 'aaaa' on machine 0 and 'bbbb' on machine 1" in said
 
 
 def test_pairs_that_an_earlier_model_learnt_from_are_known_both_ways(tmp_path: Path) -> None:

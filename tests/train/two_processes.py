@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tasks.train.job import Job
+from tasks.train.strategies.base import Ranks
 from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -47,6 +48,12 @@ def run_program(module: str, count: int, *arguments: str) -> None:
             rank.kill()
             rank.communicate()
     assert [rank.returncode for rank in ranks] == [0] * count, "\n".join(said)
+
+
+def on_machines(rank: int, world_size: int, each: int) -> Ranks:
+    """Which rank this one is where so many are on a machine; on the last as many as are left."""
+    machine, machines = rank // each, -(-world_size // each)
+    return Ranks(rank, world_size, rank % each, min(each, world_size - machine * each), machine, machines)
 
 
 def end() -> NoReturn:

@@ -1,4 +1,4 @@
-"""What one of two ranks runs in test_sparse_embeddings.py: `python two_ranks.py JOB`, with torchrun's variables set."""
+"""What one of two ranks runs in test_sparse_embeddings.py: `python two_ranks.py JOB`, with a rank's variables set."""
 
 from __future__ import annotations
 

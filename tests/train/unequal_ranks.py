@@ -1,4 +1,4 @@
-"""What one of two ranks runs in test_unequal_ranks.py: `python unequal_ranks.py JOB ...`, under torchrun's variables.
+"""What one of two ranks runs in test_unequal_ranks.py: `python unequal_ranks.py JOB ...`, with a rank's variables set.
 
 Trains each job in turn. One whose folder is called `stopped` ends within its first epoch and goes on from there.
 """

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 
-from configs.errors import UserError
+from configs.errors import GraphmillError, UserError
+from configs.values.cluster import ClusterConfig
 from flows.services.environment import prepare_environment
 from flows.services.health import answers
 from flows.terminal.console import format_bytes, out
@@ -156,6 +157,27 @@ def _home_folder(home: Home) -> Iterator[Finding]:
         yield ("broken", "secret.key", str(error))
 
 
+def _cluster(home: Home) -> Iterator[Finding]:
+    """Look at the cluster that `--cluster auto` would take."""
+    from tasks.cluster.connect import own_node
+
+    if not own_node(home) and not os.environ.get("RAY_ADDRESS"):
+        yield ("ok", "cluster", "none is known here: runs take this machine (graphmill cluster start)")
+        return
+    from tasks.cluster.survey import surveyed
+
+    try:
+        machines = surveyed(ClusterConfig(address="auto"), home)
+    except GraphmillError as error:
+        yield ("broken", "cluster", str(error))
+        return
+    for one in machines:
+        machine = one.machine
+        size = f"{machine.cpus:g} CPUs, {machine.gpus:g} GPUs, {format_bytes(machine.memory_bytes)}"
+        said = f"{machine.name} ({machine.address}): {size}" + (f"; {one.unlike}" if one.unlike else "")
+        yield ("broken" if one.unlike else "ok", "cluster", said)
+
+
 def _servers(home: Home) -> Iterator[Finding]:
     without = {
         "PREFECT_API_URL": "each run has a server of its own",
@@ -180,5 +202,6 @@ CHECKS: tuple[Callable[[Home], Iterator[Finding]], ...] = (
     _devices,
     _machine,
     _home_folder,
+    _cluster,
     _servers,
 )

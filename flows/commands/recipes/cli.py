@@ -63,19 +63,25 @@ ForceOption = Annotated[
         "--force", metavar="STAGE,...", help="Build these even where they are cached.", autocompletion=_complete_stage
     ),
 ]
-HostsOption = Annotated[
+ClusterOption = Annotated[
     str | None,
     typer.Option(
-        "--hosts", metavar="A,B,...", help="Machines to train on, machine 0 first; or a file with a name a line."
+        "--cluster",
+        metavar="auto|HOST:PORT",
+        help="Train on the machines of a Ray cluster: auto, or its head (cluster.address).",
     ),
 ]
-SshOption = Annotated[bool, typer.Option("--ssh", help="Start the other machines of --hosts by ssh, and end them.")]
 CheckOption = Annotated[
     bool,
     typer.Option("--check", help="First see whether anything later than a moment reaches the model (check-leaks)."),
 ]
 _SEEDS = 200
 """Seeds that check-leaks compares for each moment."""
+
+
+def _with_cluster(overrides: list[str] | None, cluster: str | None) -> list[str]:
+    """Return the changes of a recipe with what `--cluster` says."""
+    return [*([] if cluster is None else [f"cluster.address={json.dumps(cluster)}"]), *(overrides or ())]
 
 
 @app.command()
@@ -86,8 +92,7 @@ def run(
     from_stage: FromOption = None,
     force: ForceOption = None,
     tags: TagOption = None,
-    hosts: HostsOption = None,
-    ssh: SshOption = False,
+    cluster: ClusterOption = None,
     check_first: CheckOption = False,
     no_promote: NoPromoteOption = False,
     trust_code: TrustOption = None,
@@ -99,7 +104,7 @@ def run(
 
     Examples: `graphmill run quickstart`; `graphmill run ogbl-ddi dataset.root=data/ogb train.epochs=20`;
     `graphmill run quickstart --from train --force train --json`;
-    `graphmill run my-graph.yaml train.threads=8 --hosts node1,node2 --ssh`
+    `graphmill run my-graph.yaml train.num_ranks=8 --cluster auto`
     """
     from flows.commands.recipes.outcome import failure_json
     from flows.commands.recipes.run import RunRequest
@@ -107,15 +112,13 @@ def run(
 
     request = RunRequest(
         recipe,
-        overrides or [],
+        _with_cluster(overrides, cluster),
         only or [],
         from_stage,
         force or [],
         as_json,
         verbose or global_options.verbose,
         [*(tags or []), *([NO_PROMOTE_TAG] if no_promote else [])],
-        hosts,
-        ssh,
         _SEEDS if check_first else 0,
     )
     place = open_home(home, trust_code or [])
@@ -134,30 +137,29 @@ def plan(
     only: OnlyOption = None,
     from_stage: FromOption = None,
     force: ForceOption = None,
-    hosts: HostsOption = None,
+    cluster: ClusterOption = None,
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
     """Say what would run and why, what is cached, and how large it gets; runs nothing.
 
-    Example: `graphmill plan my-graph.yaml partition.num_parts=4 train.strategy=partitioned train.threads=8 --hosts a,b`
+    Example: `graphmill plan my-graph.yaml train.strategy=partitioned train.num_ranks=4 --cluster auto`
     """
     from configs.load import load_own_recipe
-    from flows.commands.recipes.plan import make_plan, show_plan
-    from flows.machines.own_rank import hosts_changes
+    from flows.commands.recipes.plan import make_plan, plan_cluster, show_plan
     from flows.terminal.console import print_result
     from flows.terminal.progress import Reporter
     from flows.terminal.selection import select_stages
     from tasks.publish.vectors import versions_taken, with_versions
 
     selection = select_stages(only, from_stage, force)
-    changes = [*(hosts_changes(hosts) if hosts is not None else ()), *(overrides or ())]
-    place, asked = open_home(home), load_own_recipe(recipe, changes)
+    place, asked = open_home(home), load_own_recipe(recipe, _with_cluster(overrides, cluster))
     checked = with_versions(asked, place)
     versions = versions_taken(asked, checked)
     steps = make_plan(place, checked, selection, Reporter().progress)
+    placed = plan_cluster(place, checked, steps)
     values = {"recipe": recipe, "stages": [step.as_json() for step in steps], "vectors": dict(versions)}
-    print_result(as_json, values, lambda: show_plan(steps, versions))
+    print_result(as_json, {**values, "cluster": placed}, lambda: show_plan(steps, versions, placed))
 
 
 @app.command()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -225,8 +225,27 @@ def _training_size(home: Home, recipe: Recipe, counts: Counts, manifest: Any) ->
     return family_of(recipe.train).size(home, recipe, facts, counts, num_parts)
 
 
-def show_plan(steps: list[PlannedStage], versions: list[tuple[str, str]]) -> None:
-    """Print the plan; `versions` of registered models that features come from, by the names that the recipe has."""
+def plan_cluster(home: Home, recipe: Recipe, steps: Sequence[PlannedStage]) -> list[str]:
+    """Say where the ranks of a training on a cluster would run, in lines; none: it is not on one, or is cached.
+
+    Raises GraphmillError: the cluster does not answer.
+    """
+    training = next((step for step in steps if step.stage == "train" and step.status == "runs"), None)
+    if recipe.cluster.address is None or training is None:
+        return []
+    from flows.cluster.machines import placement
+    from tasks.cluster.survey import surveyed
+
+    machines = surveyed(recipe.cluster, home)
+    lines = placement(recipe, machines, (training.memory_bytes or 0) / recipe.train.num_ranks)
+    return [*lines, *(f"it will fail: {one.unlike}" for one in machines if one.unlike)]
+
+
+def show_plan(steps: list[PlannedStage], versions: list[tuple[str, str]], placed: Sequence[str] = ()) -> None:
+    """Print the plan; `versions` of registered models that features come from, by the names that the recipe has.
+
+    `placed`: lines about a cluster.
+    """
     shown = table("stage", "", "why", "size", "memory", "time", right=("size", "memory", "time"))
     for step in steps:
         lines = step.reasons[:_SHOWN_CHANGES]
@@ -242,11 +261,13 @@ def show_plan(steps: list[PlannedStage], versions: list[tuple[str, str]]) -> Non
     console.print(shown, markup=False)
     for asked, version in versions:
         console.print(f"features  vectors of {version}" + (f", which is {asked} now" if asked != version else ""))
+    for line in placed:
+        console.print(line, markup=False, soft_wrap=True)
     if any(step.status == "missing" for step in steps):
         console.print("missing: not among the stages to run, but they build on it; run it first")
     free = available_bytes()
     for step in steps:
-        if step.status == "runs" and (step.memory_bytes or 0) > free:
+        if step.status == "runs" and (step.memory_bytes or 0) > free and not (placed and step.stage == "train"):
             console.print(
                 f"{step.stage} takes about {format_bytes(step.memory_bytes or 0)} of memory, and "
                 f"{format_bytes(free)} are free here",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -13,7 +13,6 @@ from configs.errors import StageError
 from configs.load import load_own_recipe
 from configs.schema import Recipe
 from flows.commands.recipes.outcome import failure_json, outcome_json, show_outcome
-from flows.machines.placement import check_begins_here, place_run, take_part
 from flows.records.parameters import leaves_champion
 from flows.records.run_record import RunRecord, new_record
 from flows.records.tables import stage_text
@@ -50,30 +49,20 @@ class RunRequest:
     as_json: bool = False
     verbose: bool = False
     tags: list[str] = field(default_factory=list)
-    hosts: str | None = None
-    """Machines of the training: `a,b,c`, or a file."""
-    ssh: bool = False
-    """Start the others of them."""
     check_seeds: int = 0
     """First see with so many seeds whether anything later than a moment reaches the model; 0: do not."""
 
 
-def run(home: Home, request: RunRequest) -> RunRecord | None:
-    """Run a recipe and print the outcome; None: this machine lent its ranks to another's run.
-
-    Raises UserError before anything is started, if it can.
-    """
+def run(home: Home, request: RunRequest) -> RunRecord:
+    """Run a recipe and print the outcome. Raises UserError before anything is started, if it can."""
     selection = select_stages(request.only, request.from_stage, request.force)
-    request, recipe = _placed(request, selection)
-    train = recipe.train
+    recipe = load_own_recipe(request.recipe, request.overrides)
+    if "train" in selection.stages:
+        check_options(recipe)
     if request.check_seeds:
         from flows.commands.recipes.leaks import refuse_leaks
 
         refuse_leaks(home, recipe, request.check_seeds, quiet=request.as_json)
-    over_machines = train.num_machines > 1 and _over_machines(request, selection, recipe)
-    if over_machines and train.machine_rank > 0 and train.shared_home:
-        lend_ranks(home, with_versions(recipe, home), selection)
-        return None
     record = _run_from_cache(home, request, recipe, selection)
     if record is None:
         if "publish" in selection.stages:
@@ -83,39 +72,12 @@ def run(home: Home, request: RunRequest) -> RunRecord | None:
             if request.as_json:
                 print(json.dumps(failure_json(home, request.recipe, ending.TerminatedError())), flush=True)
 
-        with ending.closing(say_cancelled), ExitStack() as stack:
-            if over_machines:  # others see that this command is there, long before a server has started
-                from tasks.train.ranks.presence import announced
-
-                check_home(home)
-                stack.enter_context(announced(home, with_versions(recipe, home)))
+        with ending.closing(say_cancelled):
             record = run_flow(home, partial(run_recipe, home, request), verbose=request.verbose)
     show_outcome(err() if request.as_json else out(), home, record)
     if request.as_json:
         print(json.dumps(outcome_json(record)), flush=True)
     return record
-
-
-def _placed(request: RunRequest, selection: Selection) -> tuple[RunRequest, Recipe]:
-    """Read the recipe; where all its machines have something to do, find out which of them this one is."""
-    recipe = None
-    if not _over_machines(request, selection):
-        recipe = load_own_recipe(request.recipe, request.overrides)
-        if not take_part(recipe, selection.stages):
-            return request, recipe
-    placed = place_run(request.recipe, request.overrides, request.hosts, ssh=request.ssh)
-    if placed.text:
-        err().print(placed.text, style="dim", markup=False)
-    if placed.recipe.train.ssh:
-        check_begins_here(placed.recipe.train)
-    if "train" in selection.stages:
-        check_options(placed.recipe)
-    return replace(request, overrides=placed.overrides), placed.recipe
-
-
-def _over_machines(request: RunRequest, selection: Selection, recipe: Recipe | None = None) -> bool:
-    asked = request.hosts is not None or request.ssh or "train" in selection.stages
-    return asked or (recipe is not None and take_part(recipe, selection.stages))
 
 
 def _run_from_cache(home: Home, request: RunRequest, recipe: Recipe, selection: Selection) -> RunRecord | None:
@@ -144,16 +106,6 @@ def _run_from_cache(home: Home, request: RunRequest, recipe: Recipe, selection: 
         reporter.message("ingest", text)
     reporter.close()
     return record
-
-
-def lend_ranks(home: Home, recipe: Recipe, selection: Selection) -> None:
-    """Take part in a run of these stages by another machine, and print where the training's artifact is."""
-    from tasks.train.ranks.join import join_training
-
-    with ending.prompt_ending(), temporary_folder(home):
-        evaluates = "evaluate" in selection.stages
-        folder = join_training(recipe, home, force=selection.force, evaluates=evaluates, message=err().print)
-    out().print(f"train     {folder}", markup=False, soft_wrap=True)
 
 
 def run_recipe(home: Home, request: RunRequest) -> RunRecord:

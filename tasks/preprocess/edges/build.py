@@ -120,7 +120,8 @@ class _Merge:
             plan = ShardPlan(packing, config.deduplicate and not ids.carries_data, ids.carries_data)
             for shard in store.shards(f"edges/{edge_type.name}"):
                 self.relations[shard] = index
-                self.jobs.append(ShardJob(sort_edge_shard, SORT_VERSION, shard, vars(plan), context.cache, plan))
+                cache = context.cache
+                self.jobs.append(ShardJob(sort_edge_shard, SORT_VERSION, shard, vars(plan), cache, plan, True))
                 self.bases.append(int(ids.table_starts[index]) + shard.first_row)
 
     def run(self) -> dict[str, Any]:

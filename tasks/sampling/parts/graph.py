@@ -40,7 +40,7 @@ class PartGraph(GraphStore):
         store: GraphStore,
         bounds: Array,
         exchange: Exchange,
-        local_size: int = 1,
+        of_machine: range | None = None,
         *,
         own_seeds: bool = True,
         cache_bytes: float | None = None,
@@ -51,18 +51,18 @@ class PartGraph(GraphStore):
             store: the whole graph, of which only files' names and shapes are read.
             bounds: int64 (world_size + 1,): rank r is asked for nodes bounds[r] to bounds[r + 1] - 1.
             exchange: what the thread that makes batches talks to other ranks by.
-            local_size: ranks of a machine; ranks are numbered machine by machine.
+            of_machine: the ranks of this machine; None: this one alone.
             own_seeds: whether a split's seeds are those of the rank's own range, not all.
             cache_bytes: memory for rows of other machines that batches read most; None: an eighth of what the rank's
                 own rows take.
         """
         assert isinstance(store.manifest, PartitionManifest)
         super().__init__(store.folder, store.manifest)
-        self._own_seeds, self.cache_bytes, self.local_size = own_seeds, cache_bytes, local_size
-        self.bounds, self.exchange = np.ascontiguousarray(bounds, np.int64), exchange
         rank = exchange.rank
-        machine = rank // local_size * local_size
-        self.first, self.end = int(bounds[machine]), int(bounds[machine + local_size])
+        of_machine = of_machine or range(rank, rank + 1)
+        self._own_seeds, self.cache_bytes, self.local_size = own_seeds, cache_bytes, len(of_machine)
+        self.bounds, self.exchange = np.ascontiguousarray(bounds, np.int64), exchange
+        self.first, self.end = int(bounds[of_machine.start]), int(bounds[of_machine.stop])
         self.own = int(bounds[rank]), int(bounds[rank + 1])
         """First node of this rank's own range, and the one after its last."""
         offsets = self._rows("csc_indptr", self.first, self.end + 1)

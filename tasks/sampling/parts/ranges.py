@@ -84,7 +84,7 @@ def _renumber(indices, first, end, place, local):  # type: ignore[no-untyped-def
 
 
 Array = NDArray[Any]
-# Ranks wait for each other's slowest step here. What a rank no longer does is found out by the heartbeat, not by this.
+# Ranks wait for each other's slowest step here. A rank or a machine that is lost is noticed by who started the ranks.
 _TIMEOUT = datetime.timedelta(hours=6)
 
 

@@ -95,4 +95,8 @@ class PickleCache:
 
     def store(self, name: str, value: Any) -> None:
         """Keep a result (arrays and plain types only)."""
-        write_atomic(self.path(name), seal(self._key, name, pickle.dumps(value, protocol=5)))
+        self.store_pickle(name, pickle.dumps(value, protocol=5))
+
+    def store_pickle(self, name: str, content: bytes) -> None:
+        """Keep a result that another of this user's processes has pickled."""
+        write_atomic(self.path(name), seal(self._key, name, content))

@@ -76,7 +76,7 @@ class SparseEmbedding(HostEmbedding):
         self.bound = np.float32(math.sqrt(6 / (num_embeddings + embedding_dim)))
         super().__init__(self.begin_rows(num_embeddings, embedding_dim))
         self.num_embeddings, weight = num_embeddings, self.weight
-        self.copies = ranks.world_size // ranks.local_size
+        self.copies = ranks.machines
         """On how many machines each row is held."""
         self.learning_rate = config.learning_rate
         kind = RowAdagrad if config.optimizer == "row_adagrad" else SparseAdam
@@ -154,7 +154,7 @@ class SparseEmbedding(HostEmbedding):
         """Copy rank 0's `saved` into every machine's `own`, a piece at a time."""
         if saved is not None:
             own.copy_(saved)
-        if self.ranks.world_size == self.ranks.local_size:
+        if self.ranks.machines == 1:
             return  # one machine: it is everybody's now
         for piece in torch.split(own, SPREAD_ROWS):
             sent = piece.clone() if self.ranks.is_main else torch.empty_like(piece)
@@ -195,7 +195,7 @@ def shared_zeros(shape: tuple[int, ...], ranks: Ranks) -> Tensor:
     small, has no part in it.
     """
     num_bytes = 4 * math.prod(shape)
-    if ranks.local_size == 1 or not num_bytes:
+    if ranks.machines == ranks.world_size or not num_bytes:
         return torch.zeros(shape)
     handle = -1
     if ranks.local_rank == 0:

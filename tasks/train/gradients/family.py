@@ -40,7 +40,7 @@ def _strategy(train: TrainConfig) -> Strategy:
     """Return the strategy as the first rank has it."""
     from tasks.train.strategies.base import Ranks
 
-    ranks = Ranks(0, train.num_ranks * train.num_machines, 0, train.num_ranks)
+    ranks = Ranks(0, train.num_ranks, 0, train.num_ranks)
     made: Strategy = STRATEGIES.create(train.strategy, ranks)
     return made
 
@@ -52,7 +52,7 @@ def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest)
     if getattr(recipe.model, "label_reuse", False) and manifest.label_type.is_number:
         raise RecipeError("model.label_reuse reads classes, and this is a regression; remove it")
     loader = resolve_loader(train, recipe.model, manifest).name
-    world_size = train.num_ranks * train.num_machines
+    world_size = train.num_ranks
     _strategy(train).check(train, loader, manifest)
     check_self_training(train, manifest)
     context.message(f"{recipe.model.name}, {loader} loader, {world_size} rank(s)")
@@ -60,12 +60,6 @@ def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest)
         context.warn(
             f"each of the {world_size} ranks computes the whole graph in every step (loader {loader}), no faster than "
             "one; train.strategy=partition_parallel gives each its part, and other loaders share the seeds"
-        )
-    grouped = manifest.report.get("partition", {}).get("machines", 1)
-    if train.strategy.name == "partitioned" and grouped % train.num_machines:
-        context.message(
-            f"parts were made for {grouped} machine(s), and {train.num_machines} train: with partition.machines="
-            f"{train.num_machines} fewer edges lie between them"
         )
 
 

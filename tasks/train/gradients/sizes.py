@@ -154,9 +154,17 @@ def refuse_excess(config: ComponentConfig, train: TrainConfig, facts: GraphFacts
 
 
 def training_bytes(
-    config: Any, train: TrainConfig, facts: GraphFacts, weights: Weights, counts: Counts, num_parts: int
+    config: Any,
+    train: TrainConfig,
+    facts: GraphFacts,
+    weights: Weights,
+    counts: Counts,
+    num_parts: int,
+    machines: int = 1,
 ) -> tuple[int, str]:
-    """Estimate a training's peak memory on this machine's CPU in bytes, that of the supervisor's process included.
+    """Estimate a training's peak memory on the CPU in bytes, that of the supervisor's process included.
+
+    `machines`: that the ranks are on; the memory is that of each.
 
     Rows of a step are the loader's estimate. Beside it: what there is to say of machines that hold parts.
     """
@@ -168,8 +176,8 @@ def training_bytes(
     rows = loader.step_rows(counts.num_nodes, num_parts, getattr(config, "num_layers", 1))
     activations = 4 * width * _ARRAYS_A_LAYER * sum(rows[:-1]) + 4 * facts.feature_dim * rows[-1]
     each = PROCESS_BYTES + weights.device_bytes(train) + activations
-    needed = PROCESS_BYTES + each * train.num_ranks
-    parts = part_bytes(train, facts, weights, counts, rows[-1])
+    needed = PROCESS_BYTES + each * -(-train.num_ranks // machines)
+    parts = part_bytes(train, facts, weights, counts, rows[-1], machines)
     if parts is None:
         return needed + weights.host_bytes(train), ""
     fixed, scaled = parts
@@ -179,7 +187,7 @@ def training_bytes(
 
 
 def part_bytes(
-    train: TrainConfig, facts: GraphFacts, weights: Weights, counts: Counts, rows_read: int
+    train: TrainConfig, facts: GraphFacts, weights: Weights, counts: Counts, rows_read: int, machines: int = 1
 ) -> tuple[float, float] | None:
     """Return what strategy `partitioned` takes on a machine beside any training; None with another one.
 
@@ -189,8 +197,8 @@ def part_bytes(
     options = train.strategy
     if not isinstance(options, PartitionedConfig):
         return None
-    machines, ranks = train.num_machines, train.num_ranks
-    num_nodes, world_size = counts.num_nodes, machines * ranks
+    num_nodes, world_size = counts.num_nodes, train.num_ranks
+    ranks = -(-world_size // machines)
     row_bytes = facts.feature_dim * _NUMBER_BYTES[options.rows]
     copied = row_bytes if options.rows != "stored" else 2 * facts.feature_dim * (train.precision == "bfloat16")
     remote_rows = min(num_nodes, rows_read * options.exchange_batches) * (1 - 1 / machines)

@@ -21,7 +21,7 @@ from tasks.sampling.rows.labels import hide_labels, targets
 from tasks.storage.graph_store import id_dtype, slices
 from tasks.storage.manifests import PartitionManifest
 from tasks.train.loaders.base import Loader, TrainingData
-from tasks.train.loaders.configs import ClusterConfig, RandomPartitionConfig
+from tasks.train.loaders.configs import ClusterLoaderConfig, RandomPartitionConfig
 
 _ROWS_AHEAD = 8  # nodes whose first edges are asked for; most have few cache lines of them
 _LINE = 16  # int32 ids in a cache line
@@ -165,7 +165,7 @@ class ClusterLoader(SubgraphLoader):
     them. Degrees are those within the batch, as there ("re-normalised"). Parts without nodes are left out.
     """
 
-    def __init__(self, config: ClusterConfig, data: TrainingData) -> None:
+    def __init__(self, config: ClusterLoaderConfig, data: TrainingData) -> None:
         super().__init__(data)
         manifest = data.store.manifest
         assert isinstance(manifest, PartitionManifest)

@@ -90,7 +90,7 @@ class FullEdgeConfig(NegativesConfig):
 
 
 @LOADERS.options("cluster", "cluster")
-class ClusterConfig(LoaderConfig):
+class ClusterLoaderConfig(LoaderConfig):
     """Parts of the partition, some at a time (ClusterGCN, arXiv:1905.07953)."""
 
     name: str = "cluster"

@@ -59,17 +59,10 @@ def joined(ranks: Ranks, device: torch.device, *, share_gpu: bool = False) -> It
             dist.init_process_group("gloo", timeout=_TIMEOUT, **place)
     assert dist.group.WORLD is not None
     _left.append(dist.group.WORLD)
-    heartbeat = None
-    if ranks.local_size < ranks.world_size:
-        from tasks.train.ranks.heartbeat import begin_heartbeat
-
-        heartbeat = begin_heartbeat(ranks)
     # After an error the group is left to the process's end: NCCL takes leave together, and a thread of gloo's may wait
     # for a rank that is gone.
     yield
     wait_for_all()  # the first rank may have a checkpoint to write when the others have nothing left to do
-    if heartbeat is not None:
-        heartbeat.stop()
     dist.destroy_process_group()
 
 
@@ -95,7 +88,7 @@ def _impatient(ranks: Ranks) -> Iterator[None]:
     def watch() -> None:
         if over.wait(_LONG_SECONDS):
             return
-        why = _MACHINES if ranks.local_size < ranks.world_size else _ONE_MACHINE
+        why = _MACHINES if ranks.machines > 1 else _ONE_MACHINE
         print(
             f"warning: rank {ranks.rank} still waits for the others after {_LONG_SECONDS:.0f} seconds: {why}",
             flush=True,

@@ -5,27 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 from configs.schema import Recipe
-from tasks.supervise import ALONE, ERROR_FILE, RESULT_FILE, Launcher
-from tasks.train.ranks.agreement import STAGE, evaluates_together, facts_of
-from tasks.train.ranks.launch import FIRST_SECONDS, Place, rank_launcher
+from tasks.storage.home import Home
+from tasks.supervise import ALONE, Launcher
 
 
-def launcher(recipe: Recipe, work: Path, training: str, waiting: int = FIRST_SECONDS) -> Launcher:
-    """Return what starts this machine's processes of an evaluation.
+def evaluates_together(recipe: Recipe) -> bool:
+    """Whether there are several ranks, and all of them evaluate, each its own parts of the graph."""
+    strategy = getattr(recipe.train, "strategy", None)
+    return recipe.train.num_ranks > 1 and bool(getattr(strategy, "evaluates_together", False))
 
-    Args:
-        recipe: as the machine reads it.
-        work: folder of the evaluation.
-        training: key of what is evaluated; machines with homes of their own have it in common, but not its files'
-            digests, and so not the evaluation's key.
-        waiting: seconds for all machines to be there.
-    """
+
+def launcher(recipe: Recipe, home: Home, work: Path) -> Launcher:
+    """Return what starts the processes of an evaluation that writes into `work`."""
     if not evaluates_together(recipe):
         return ALONE
-    place = Place(
-        f"evaluate-{training}",
-        {**facts_of(recipe, "evaluate"), STAGE: "evaluate"},
-        work / RESULT_FILE,
-        work / ERROR_FILE,
-    )
-    return rank_launcher(recipe.train, place, waiting)
+    from tasks.train.ranks.launch import launcher_of
+
+    return launcher_of(recipe, home, work)

@@ -8,21 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from tasks.supervise import MESSAGE, WARNING
+
 _LINES_A_LOOK = 100
 _LINE_CHARACTERS = 2000
-_WARNING = "warning: "
-MESSAGE = "message: "
-"""Begins a line of torchrun's log that is for people."""
-GIVEN_UP = "its ranks are given up"
-"""In the warning about a machine that has fallen silent."""
 SUPERVISOR_LOG = "launch.log"
-"""What torchrun says."""
+"""What who starts the ranks says, and what they print before they have logs of their own."""
 
 
 class RankLogs:
     """Follows `rank-N.log` files and passes on each whole line as `rank N: line`, and each warning once.
 
-    Of torchrun's own log warnings and messages only are passed on."""
+    Of the log of who starts them warnings and messages only are passed on."""
 
     def __init__(self, folder: Path, message: Callable[[str], None], warn: Callable[[str], None]) -> None:
         self._folder = folder
@@ -41,13 +38,13 @@ class RankLogs:
                 self._message(f"{rank}: {len(lines) - _LINES_A_LOOK} more lines in {path}")
 
         for line in self._new_lines(self._folder / SUPERVISOR_LOG):
-            if line.startswith(_WARNING):  # the rest is torchrun's own
+            if line.startswith(WARNING):
                 self._pass_on("", line)
             elif line.startswith(MESSAGE):
                 self._message(line.removeprefix(MESSAGE))
 
     def _pass_on(self, rank: str, line: str) -> None:
-        warning = line.removeprefix(_WARNING)
+        warning = line.removeprefix(WARNING)
         if warning == line:
             self._message(f"{rank}: {line}")
         elif warning not in self._warnings:

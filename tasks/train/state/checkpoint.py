@@ -22,6 +22,7 @@ from models.base import GraphModel
 from models.facts import GraphFacts
 from tasks.processes.memory import out_of_memory
 from tasks.storage.artifacts import atomic_file
+from tasks.storage.home_files.fetched import here
 from tasks.storage.stored import of_kind
 from tasks.train.embeddings.host_tables import TABLE, HostEmbedding, set_around_table
 from tasks.train.job import OWN_MODEL, check_archive
@@ -44,6 +45,7 @@ def load(path: Path, digest: str | None = None, *, mapped: bool = False) -> dict
     not checked: that would read all of them.
     """
     kind = IntegrityError if digest is None else CheckpointError
+    here(path)
     try:
         if digest is not None or not mapped:
             check_archive(path)  # torch never looks at the checksums of its parts

@@ -50,7 +50,8 @@ class Validation:
     def _all_threads(self) -> Iterator[None]:
         """Compute with the threads of this machine's ranks, which wait meanwhile."""
         threads = self.job.train.threads
-        use_threads(threads * self.ranks.local_size)
+        # Elsewhere than on one machine how many ranks are on one may change from attempt to attempt, and sums with it.
+        use_threads(threads * (self.ranks.world_size if self.ranks.machines == 1 else 1))
         try:
             yield
         finally:

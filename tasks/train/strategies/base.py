@@ -21,6 +21,7 @@ from configs.base import ComponentConfig
 from configs.errors import RecipeError
 from configs.registry import STRATEGIES
 from configs.training import TrainConfig
+from tasks.processes.children import MACHINE
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import PartitionManifest
 
@@ -41,14 +42,25 @@ class Ranks:
     local_rank: int = 0
     """Number among the ranks of this machine."""
     local_size: int = 1
-    """Ranks of this machine; every machine has as many."""
+    """Ranks of this machine; the ranks are numbered machine by machine."""
+    machine: int = 0
+    """Number of this machine."""
+    machines: int = 1
+    """Machines of the job."""
 
     @classmethod
     def here(cls) -> Ranks:
         """Return which of the processes that were started together this one is; one that was started alone is all."""
         rank, local_rank = (int(os.environ.get(name, "0")) for name in ("RANK", "LOCAL_RANK"))
         world_size, local_size = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
-        return cls(rank, world_size, local_rank, local_size)
+        machine, machines = map(int, os.environ.get(MACHINE, "0/1").split("/"))
+        return cls(rank, world_size, local_rank, local_size, machine, machines)
+
+    @property
+    def of_machine(self) -> range:
+        """The ranks of this machine."""
+        first = self.rank - self.local_rank
+        return range(first, first + self.local_size)
 
     @property
     def is_main(self) -> bool:

@@ -64,12 +64,23 @@ class Partitioned(PartStrategy):
         self.ranges = Ranges(bounds, main_exchange)  # the other one is for the thread that makes batches
         own = self.config.seeds == "own"
         cache = self.config.cache
-        part = PartGraph(store, bounds, exchange, ranks.local_size, own_seeds=own, cache_bytes=cache)
+        self._compare_machines(manifest)
+        part = PartGraph(store, bounds, exchange, ranks.of_machine, own_seeds=own, cache_bytes=cache)
         if own:
             counts = exchange.gather(np.array([part.num_seeds]))
             self._refuse_empty(counts, manifest)
             self.largest = int(counts.max())
         return part
+
+    def _compare_machines(self, manifest: PartitionManifest) -> None:
+        """Say where the parts were made for another number of machines."""
+        machines, made_for = self.ranks.machines, manifest.report.get("partition", {}).get("machines", 1)
+        if self.ranks.is_main and made_for % machines:
+            print(
+                f"parts were made for {made_for} machine(s), and {machines} train: with partition.machines={machines} "
+                "fewer edges lie between them",
+                flush=True,
+            )
 
     def _refuse_empty(self, counts: NDArray[np.int64], manifest: PartitionManifest) -> None:
         """Raise DataError where a rank has no seeds; counts (world_size,) are those of all."""
@@ -79,7 +90,6 @@ class Partitioned(PartStrategy):
         rank = int(empty[0])
         balance = ", or partition.balance_train=true (metis and coarsened can)" if manifest.split_rows.are_nodes else ""
         raise DataError(
-            f"the parts of {len(empty)} of {len(counts)} ranks hold nothing to train on, the first of them rank {rank} "
-            f"on machine {rank // self.ranks.local_size}; set train.strategy.seeds=shuffled{balance}, or take fewer "
-            "ranks"
+            f"the parts of {len(empty)} of {len(counts)} ranks hold nothing to train on, the first of them rank "
+            f"{rank}; set train.strategy.seeds=shuffled{balance}, or take fewer ranks"
         )

@@ -72,18 +72,10 @@ def size(home: Home, recipe: Recipe, facts: GraphFacts, counts: Counts, num_part
 
 
 def check_grid(train: BlockTrainConfig, manifest: PartitionManifest, *, shared: bool) -> None:
-    """Refuse machines without a home that all read, and too many or too few blocks; `shared`: see `BlockGrid`.
-
-    Raises RecipeError.
-    """
+    """Raise RecipeError: too many or too few blocks; `shared`: see `BlockGrid`."""
     # Here and not above: `plan` asks a family for sizes, and needs no numpy.
     from tasks.train.strategies.base import Ranks
 
-    if train.num_machines > 1 and not train.shared_home:
-        raise RecipeError(
-            "train.strategy=block_grid keeps blocks in files that all machines read: put the home on a file system "
-            "that they share and leave train.shared_home=true, or set train.num_machines=1"
-        )
-    ranks = Ranks(0, train.num_ranks * train.num_machines, 0, train.num_ranks)
+    ranks = Ranks(0, train.num_ranks, 0, train.num_ranks)
     strategy: BlockGrid = STRATEGIES.create(train.strategy, ranks)
     strategy.check(manifest, shared=shared)

@@ -1,0 +1,54 @@
+"""Machines of a cluster on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from configs.schema import Recipe
+from flows.terminal.console import format_bytes, out, table
+from tasks.cluster.machines import Need, assign
+from tasks.cluster.settings import RAY_BYTES
+from tasks.cluster.survey import Looked
+from tasks.train.job import device_kind, threads_per_rank
+
+
+def show_machines(machines: Sequence[Looked]) -> None:
+    """Print a table of them, and whose versions differ."""
+    shown = table("machine", "address", "CPUs", "free", "GPUs", "free", "memory")
+    for one in machines:
+        machine, free = one.machine, one.free
+        numbers = (f"{number:g}" for number in (machine.cpus, free.cpus, machine.gpus, free.gpus))
+        name = machine.name + (" (here)" if machine.is_own else "")
+        shown.add_row(name, machine.address, *numbers, format_bytes(machine.memory_bytes))
+    out().print(shown)
+    for one in machines:
+        if one.unlike:
+            out().print(one.unlike, markup=False, soft_wrap=True)
+
+
+def placement(recipe: Recipe, machines: Sequence[Looked], rank_bytes: float) -> list[str]:
+    """Say which machine would get which ranks and parts, and what they take there; or that there is no room."""
+    train = recipe.train
+    said = recipe.cluster.rank_memory_gb
+    memory = rank_bytes if said is None else 1e9 * said
+    need = Need(threads_per_rank(train), int(device_kind(train) == "cuda"), memory)
+    pack = recipe.cluster.placement == "pack"
+    shares = assign([one.free for one in machines], train.num_ranks, need, pack=pack)
+    lines = []
+    if shares is None:
+        shares = assign([one.machine for one in machines], train.num_ranks, need, pack=pack)
+        if shares is None:
+            return [f"no room for {train.num_ranks} ranks of {need.text()} each on the machines of the cluster"]
+        lines.append("others use the cluster now: a run would wait for them, or place its ranks in another way")
+    num_parts = getattr(recipe.partition, "num_parts", 1)
+    in_parts = getattr(getattr(train, "strategy", None), "name", "") in ("partitioned", "partition_parallel")
+    for share in shares:
+        cpus, memory = need.threads * share.count, need.memory_bytes * share.count + RAY_BYTES
+        text = f"{share.machine.name}: {share.text()}, {cpus} of {share.machine.cpus:g} CPUs"
+        if need.gpus:
+            text += f", {share.count} of {share.machine.gpus:g} GPUs"
+        if in_parts and num_parts % train.num_ranks == 0:
+            each = num_parts // train.num_ranks
+            text += f", parts {share.first * each} to {(share.first + share.count) * each - 1}"
+        lines.append(f"{text}; about {format_bytes(memory)} of memory with Ray")
+    return lines

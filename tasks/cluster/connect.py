@@ -1,0 +1,179 @@
+"""Find a Ray cluster, see that it lets us in and nobody else, and connect to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from configs.errors import RecipeError, StageError
+from configs.values.cluster import ClusterConfig
+from tasks.cluster.settings import ANSWER_SECONDS, REACH_SECONDS
+from tasks.storage.file_names import file_name
+from tasks.storage.home import Home
+
+TOKEN_FILE = "token"
+_MODE, _TOKEN, _TOKEN_PATH = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
+_WAY_IN = "give the token that `graphmill cluster start` has printed the path of: RAY_AUTH_TOKEN_PATH=FILE (mode 0600)"
+
+
+def cluster_folder(home: Home) -> Path:
+    """Return where a home keeps the token and what of Ray runs on this machine."""
+    return home.root / "cluster"
+
+
+def node_file(home: Home) -> Path:
+    """Return the file that tells of this machine's Ray; several machines may have one home."""
+    return cluster_folder(home) / file_name(f"{socket.gethostname()}.json")
+
+
+def own_node(home: Home) -> dict[str, Any]:
+    """Return what `graphmill cluster start` or join has written of this machine's Ray; nothing: they have not."""
+    try:
+        node: dict[str, Any] = json.loads(node_file(home).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    return node
+
+
+def named_cluster(address: str) -> ClusterConfig:
+    """Return the section of a cluster that is not named by a recipe. Raises RecipeError: it is no address."""
+    try:
+        return ClusterConfig(address=address)
+    except ValidationError as error:
+        raise RecipeError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
+
+
+def cluster_address(config: ClusterConfig, home: Home) -> str:
+    """Return host:port of the head that `cluster.address` means. Raises RecipeError: none is known."""
+    assert config.address is not None
+    if config.address != "auto":
+        return config.address
+    if address := os.environ.get("RAY_ADDRESS"):
+        return named_cluster(address).address or ""
+    if node := own_node(home):
+        return str(node["address"])
+    rays_own = Path(os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp") / "ray" / "ray_current_cluster"
+    if rays_own.is_file() and rays_own.stat().st_uid == os.geteuid():
+        return rays_own.read_text(encoding="utf-8").strip()
+    raise RecipeError(
+        "cluster.address=auto, and no cluster is known here: RAY_ADDRESS is not set, and neither graphmill nor Ray has "
+        "begun one on this machine. Begin one with `graphmill cluster start`, or name its head: --cluster HOST:6379"
+    )
+
+
+def ray_environment(home: Home) -> dict[str, str]:
+    """Return the variables that Ray is to find before it is imported: by which token, and nothing to its makers."""
+    variables = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+    if os.environ.get(_MODE) or os.environ.get(_TOKEN) or os.environ.get(_TOKEN_PATH):
+        return {_MODE: "token", **variables}
+    own = cluster_folder(home) / TOKEN_FILE
+    return {_MODE: "token", _TOKEN_PATH: str(own), **variables} if own.exists() else variables
+
+
+def check_token(home: Home) -> None:
+    """Raise RecipeError where the file of a token cannot be read: Ray would abort the process."""
+    path = {**os.environ, **ray_environment(home)}.get(_TOKEN_PATH)
+    if os.environ.get(_TOKEN) or path is None:
+        return
+    try:
+        content = Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f"the token of the cluster cannot be read: {error}; {_WAY_IN}") from error
+    if not content:
+        raise RecipeError(f"{path} is empty, and should hold the token of the cluster; {_WAY_IN}")
+
+
+def check_reached(address: str, config: ClusterConfig, home: Home) -> None:
+    """See that a cluster is there, that it lets us in, and that it asks for a token; imports Ray.
+
+    Raises StageError: nothing answers; RecipeError: the token is wrong, or the cluster asks for none.
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), REACH_SECONDS).close()
+    except OSError as error:
+        raise StageError(
+            f"no cluster answers at {address}: {error.strerror or error}; see `graphmill cluster status` there, and "
+            "that this machine may reach the port"
+        ) from error
+    check_token(home)
+    open_to_all = _asked(address, {}) == "in" if config.require_token else False
+    answer = _asked(address, {name: os.environ[name] for name in _SAID if name in os.environ} | ray_environment(home))
+    if answer == "token":
+        fault = "has another token" if _MODE in ray_environment(home) else "asks for a token, and there is none here"
+        raise RecipeError(f"the cluster at {address} {fault}; {_WAY_IN}")
+    if answer != "in":
+        raise StageError(f"what answers at {address} is no cluster that this Ray can talk to: {answer}")
+    if open_to_all:
+        raise RecipeError(
+            f"the cluster at {address} asks for no token: who reaches its ports can run programs as you. Begin it with "
+            "`graphmill cluster start`, or with RAY_AUTH_MODE=token; on a network where nobody else is, "
+            "cluster.require_token=false takes it as it is"
+        )
+
+
+_SAID = (_MODE, _TOKEN, _TOKEN_PATH)
+_ASK = """
+import sys
+from ray._raylet import GcsClient
+try:
+    GcsClient(address=sys.argv[1]).get_all_node_info(timeout=float(sys.argv[2]))
+except Exception as error:
+    print("token" if type(error).__name__ == "AuthenticationError" else str(error).splitlines()[0])
+else:
+    print("in")
+"""
+
+
+def _asked(address: str, variables: dict[str, str]) -> str:
+    """Return what a head says to whoever comes so: `in`, `token` (he has a wrong one or none), or an error's line.
+
+    Ray reads its variables once, when it is loaded: each question is a process of its own.
+    """
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")} | variables
+    command = [sys.executable, "-c", _ASK, address, str(REACH_SECONDS)]
+    try:
+        asked = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=False, timeout=ANSWER_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        return f"no answer within {ANSWER_SECONDS:.0f} seconds"
+    return (asked.stdout.strip().splitlines() or [first_line(asked.stderr) or "it says nothing"])[-1]
+
+
+@contextmanager
+def connected(address: str, home: Home) -> Iterator[None]:
+    """Be a driver of the cluster during the block; this machine has to be one of its own. Raises StageError.
+
+    Nothing may import Ray before: it reads its variables once.
+    """
+    os.environ |= ray_environment(home)
+    import ray
+
+    node = own_node(home)
+    place = {"_node_ip_address": node["node_ip"]} if node.get("address") == address and "node_ip" in node else {}
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR", **place)
+    except Exception as error:
+        raise StageError(
+            f"this machine could not join the cluster at {address}: {first_line(str(error))}. Who begins a run has to "
+            "be one of the cluster's machines: `graphmill cluster join` here, or begin it on one of them"
+        ) from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def first_line(text: str) -> str:
+    """Return the first line that says something."""
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")[:300]

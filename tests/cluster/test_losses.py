@@ -1,0 +1,122 @@
+"""Machines and commands that are lost; each test has a cluster of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from configs.errors import StageError
+from tasks.cluster.connect import own_node
+from tests.cluster.raylets import Cluster, begun, free_shift, processes
+from tests.cluster.stages import assert_equal_to_one_machine, gone_within, graph_of, trained, two_ranks
+from tests.flows.conftest import ROOT, command, write_recipe
+from tests.train.test_training import reached, wait_for
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+LONG = ("train.epochs=100", "train.schedule=cosine")
+
+
+def while_training(act: Callable[[], object], ready: Callable[[], bool]) -> threading.Thread:
+    """Act once it is time."""
+
+    def run() -> None:
+        wait_for(ready, 180)
+        act()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+def free_cpus(cluster: Cluster) -> list[float]:
+    return [machine["free"]["cpus"] for machine in cluster.head.status()]
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_training_waits_for_room_ends_and_goes_on(tmp_path: Path, apart: bool) -> None:
+    """The second machine dies, then another takes its place."""
+    with begun(tmp_path / "homes") as cluster:
+        cluster.join(apart=apart)
+        home = cluster.new_home("lost")
+        graph, on_cluster = graph_of(home), ("cluster.address=auto", "cluster.wait_minutes=0.2")
+        thread = while_training(cluster.second.kill, lambda: reached(home, 2))
+        began = time.monotonic()
+        with pytest.raises(StageError) as error:
+            trained(home, two_ranks(*LONG, *on_cluster), graph)
+        thread.join()
+        assert time.monotonic() - began < 120
+        assert str(error.value).startswith("no room for 2 ranks of 1 CPU, ")
+        assert str(error.value).endswith("Running again goes on from the last checkpoint")
+        assert "\n" not in str(error.value)
+        assert not gone_within(5, lambda: processes(str(home.root), str(cluster.second.cache)))
+        assert free_cpus(cluster) == [1]
+        cluster.join(apart=apart)
+        outcome, said = trained(home, two_ranks(*LONG, *on_cluster), graph)
+        assert outcome.manifest.resumed_from_epoch >= 2
+        print(said)
+        assert_equal_to_one_machine(outcome, tmp_path / "alone", graph, two_ranks(*LONG))
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_ranks_that_are_all_elsewhere_leave_all_in_the_home(tmp_path: Path, apart: bool) -> None:
+    """Also where one is killed and they begin again from the checkpoint that came back."""
+    with begun(tmp_path / "homes", "--cpus", "0") as cluster:
+        cluster.join("--cpus", "2", apart=apart)
+        home = cluster.new_home("elsewhere")
+        graph, on_cluster = graph_of(home), ("cluster.address=auto", "cluster.wait_minutes=1")
+
+        def kill_a_rank() -> None:
+            ranks = [one for one in processes(str(cluster.second.cache)) if "tasks.train.worker" in one.cmdline()]
+            ranks[-1].kill()
+
+        thread = while_training(kill_a_rank, lambda: reached(home, 2))
+        outcome, said = trained(home, two_ranks(*LONG, *on_cluster), graph)
+        thread.join()
+        assert outcome.manifest.restarts == 1
+        assert 2 <= outcome.manifest.resumed_from_epoch < 100
+        print(said)
+        assert_equal_to_one_machine(outcome, tmp_path / "alone", graph, two_ranks(*LONG))
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_nothing_outlives_a_command(tmp_path: Path, number: int) -> None:
+    """On each machine all has ended, and what it took is free."""
+    with begun(tmp_path / "homes") as cluster:
+        cluster.join()
+        home = cluster.new_home("command")
+        recipe = write_recipe(tmp_path, train={"loader": "full", "epochs": 2000, "num_ranks": 2, "threads": 1})
+        words = command(home.root, "run", str(recipe), "--cluster", "auto")
+        with (tmp_path / "said").open("wb") as said:
+            process = subprocess.Popen(words, cwd=ROOT, env=cluster.head.environment, stdout=said, stderr=said)
+        wait_for(lambda: process.poll() is not None or reached(home, 2), 180)
+        assert process.poll() is None, (tmp_path / "said").read_text()
+        os.kill(process.pid, number)
+        process.wait(timeout=30)
+        assert not gone_within(20, lambda: processes(str(home.root), str(cluster.second.cache)))
+        assert not gone_within(20, lambda: free_cpus(cluster) != [1, 1])
+
+
+def test_a_machine_that_stays_takes_part_until_it_is_told_to_end(tmp_path: Path) -> None:
+    """`--block`, for a service or a container: SIGTERM ends Ray with it, and Ray's own end is told."""
+    with begun(tmp_path / "homes") as cluster:
+        second = cluster.second
+        words = ("cluster", "join", cluster.address, "--token-file", str(cluster.token), "--node-ip", "127.0.0.2")
+        for number, code in ((signal.SIGTERM, 0), (signal.SIGKILL, 1)):
+            more = ("--cpus", "1", "--shift-ports", str(free_shift()), "--temp-dir", str(second.temp_dir), "--block")
+            full = command(second.home.root, *words, *more)
+            with subprocess.Popen(full, env=second.environment, stderr=subprocess.PIPE, text=True) as process:
+                wait_for(lambda: own_node(second.home))
+                assert len(free_cpus(cluster)) == 2
+                process.terminate() if number == signal.SIGTERM else second.kill()
+                _, said = process.communicate(timeout=60)
+            assert process.returncode == code
+            assert ("Ray has ended by itself; see" in said) == bool(code)
+            assert not processes(str(second.temp_dir))
+            assert not own_node(second.home)
