@@ -8,7 +8,7 @@ WORKERS ?= 2
 # What mypy knows of files that have not changed, for all clones as compiled kernels are: a minute of lint.
 export MYPY_CACHE_DIR ?= $(HOME)/.cache/graphmill/mypy
 
-.PHONY: run test slow gpu check lint docs setup developer format clean
+.PHONY: run test slow containers gpu check lint docs setup developer format clean
 
 run: setup
 	$(BIN)/graphmill run quickstart
@@ -31,6 +31,11 @@ test: setup
 # About an hour and a half, one after another: they measure memory and kill what others would wait for.
 slow: setup
 	$(BIN)/python -m pytest -m slow
+
+# Images are built and run by podman, as root: about an hour, and 10 GB that stay for the next time (`podman rmi --all`).
+containers: setup
+	bash scripts/debian.sh --containers
+	$(BIN)/python -m pytest -m slow tests/docker
 
 # What only a GPU can show; skipped without one.
 gpu: setup

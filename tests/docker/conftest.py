@@ -67,7 +67,7 @@ class Natively:
             text = re.sub(rf"(?<=[/@]){name}:\d+", f"127.0.0.1:{port}", text)
         places = {
             "/run/secrets/": f"{self.secrets}/",
-            "/run/graphmill": str(self.folder / service / "run"),
+            "/tmp/graphmill": str(self.folder / service / "run"),
             "file:///artifacts": (self.folder / "artifacts").as_uri(),
         }
         for place, here in places.items():

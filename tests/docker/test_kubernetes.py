@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from flows.machines.placement import place_run
+from configs.load import load_recipe
 from flows.services.container import ROLES, read_settings
 from tests.docker.conftest import DOCKER, load_compose
 from tests.needs import import_package, needs
@@ -29,19 +29,31 @@ def _documents() -> Iterator[tuple[str, dict[str, Any]]]:
     for path in sorted(FOLDER.glob("*.yaml")):
         if path.name != "kustomization.yaml":
             for document in yaml.safe_load_all(path.read_text()):
-                yield f"{path.stem}-{document['kind']}-{document['metadata']['name']}", document
+                about = document["metadata"]
+                yield f"{path.stem}-{document['kind']}-{about.get('name', about.get('generateName'))}", document
 
 
 DOCUMENTS = dict(_documents())
+RAYS = {name: document for name, document in DOCUMENTS.items() if document["apiVersion"] == "ray.io/v1"}
+"""KubeRay's, whose schemas are not among the API's: those of their pods are."""
 
 
 def _named(*kinds: str) -> dict[str, dict[str, Any]]:
     return {document["metadata"]["name"]: document for document in DOCUMENTS.values() if document["kind"] in kinds}
 
 
-def _pods(documents: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    found = {name: document.get("spec", {}).get("template", {}).get("spec") for name, document in documents.items()}
-    return {name: pod for name, pod in found.items() if pod}
+def _ray_groups(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the groups of machines of a RayCluster, or of a RayJob's."""
+    spec = document["spec"].get("rayClusterSpec", document["spec"])
+    return {"head": spec["headGroupSpec"], **{group["groupName"]: group for group in spec["workerGroupSpecs"]}}
+
+
+def _pod_templates() -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, document in DOCUMENTS.items():
+        if name in RAYS:
+            yield from ((f"{name}-{group}", found["template"]) for group, found in _ray_groups(document).items())
+        elif "template" in document.get("spec", {}):
+            yield name, document["spec"]["template"]
 
 
 def _job(**values: Any) -> dict[str, Any]:
@@ -66,9 +78,17 @@ def _without_prefects_own(job: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("name", DOCUMENTS)
+@pytest.mark.parametrize("name", [name for name in DOCUMENTS if name not in RAYS])
 def test_the_schemas_take_every_manifest(name: str, version: str) -> None:
     kubernetes_validate.validate(DOCUMENTS[name], version, strict=True)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("name", RAYS)
+def test_the_schemas_take_the_pods_of_a_ray_cluster(name: str, version: str) -> None:
+    for group in _ray_groups(RAYS[name]).values():
+        pod = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "x"}, "template": group["template"]}
+        kubernetes_validate.validate(pod, version, strict=True)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -99,7 +119,7 @@ def test_prefects_own_class_takes_the_template(monkeypatch: pytest.MonkeyPatch) 
     assert container["resources"]["limits"] == {"memory": "16Gi", "nvidia.com/gpu": 1}
 
 
-PODS = _pods(DOCUMENTS)
+PODS = {name: template["spec"] for name, template in _pod_templates()}
 NAMES = [*PODS, "run"]
 
 
@@ -135,6 +155,7 @@ def test_what_pods_mount_and_read_exists(name: str) -> None:
         if "configMap" in volume:
             assert volume["configMap"]["name"] in {*maps, "graphmill-template"}
         if "secret" in volume:
+            assert volume["secret"]["secretName"] == "graphmill"
             keys = {item["key"] for item in volume["secret"].get("items", ())}
             assert keys <= {path.removeprefix("./secrets/") for path in _secret_files()}
     templates = {"database"} if "postgres" in name else set()
@@ -157,7 +178,8 @@ def test_images_and_commands_are_the_composes() -> None:
         assert container["args"] == compose[name]["command"]
     for pod in map(_pod, NAMES):
         for container in (*pod.get("initContainers", ()), *pod["containers"]):
-            assert container["args"][0] in (*ROLES, "graphmill", "prefect", "postgres", "sh", "python")
+            first = container.get("args", ["ray"])[0]  # KubeRay has the commands of Ray's containers
+            assert first in ("ray", *ROLES, "graphmill", "prefect", "postgres", "sh", "python")
 
 
 def test_settings_are_read(tmp_path: Path) -> None:
@@ -169,37 +191,64 @@ def test_settings_are_read(tmp_path: Path) -> None:
     assert (ports["prefect"], ports["mlflow"]) == (4200, 5000)
 
 
-def test_the_machines_of_a_training_meet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each pod's command and environment are a recipe that loads, and name the pod that a Service gives a name to."""
-    job, service = DOCUMENTS["training-Job-graphmill-train"], DOCUMENTS["training-Service-graphmill-train"]
-    spec, pod = job["spec"], job["spec"]["template"]["spec"]
-    container = pod["containers"][0]
-    values = {item["name"]: item.get("value") for item in container["env"]}
-    machines = int(values["GRAPHMILL_MACHINES"])
-    assert spec["completionMode"] == "Indexed"
-    assert spec["parallelism"] == spec["completions"] == machines
-    for name in ("GRAPHMILL_MACHINES", "GRAPHMILL_RENDEZVOUS"):
-        monkeypatch.setenv(name, values[name])
-    for index in range(machines):
-        monkeypatch.setenv("JOB_COMPLETION_INDEX", str(index))  # Kubernetes sets it
-        filled = [re.sub(r"\$\((\w+)\)", lambda match: str(values[match[1]]), word) for word in container["args"]]
-        assert filled[:2] == ["graphmill", "run"]
-        train = place_run(filled[2], filled[3:], None, ssh=False).recipe.train
-        assert (train.num_machines, train.machine_rank) == (machines, index)
-        assert train.shared_home, "all pods mount one claim"
-        host, port = train.rendezvous.split(":")
-        assert host == f"{job['metadata']['name']}-0.{service['metadata']['name']}"
-        assert int(port) == service["spec"]["ports"][0]["port"]
-    assert pod["subdomain"] == service["metadata"]["name"]
-    assert service["spec"]["clusterIP"] == "None"
-    assert service["spec"]["publishNotReadyAddresses"] is True, "machines look for machine 0 before it is ready"
-    assert service["spec"]["selector"] == spec["template"]["metadata"]["labels"]
+@pytest.mark.parametrize("name", RAYS)
+def test_machines_of_a_ray_cluster_keep_strangers_out(name: str) -> None:
+    """They ask for a token that a Secret has, and the network policy finds them."""
+    (policy,) = (document for document in DOCUMENTS.values() if document["metadata"].get("name") == "graphmill-ray")
+    named = RAYS[name]["spec"].get("rayClusterSpec", {}).get("authOptions")
+    for group in _ray_groups(RAYS[name]).values():
+        labels, pod = group["template"]["metadata"]["labels"], group["template"]["spec"]
+        assert policy["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
+        for container in pod["containers"]:
+            values = {item["name"]: item for item in container["env"]}
+            if named is None:
+                assert values["RAY_AUTH_MODE"]["value"] == "token"
+                assert values["RAY_AUTH_TOKEN"]["valueFrom"]["secretKeyRef"] == {
+                    "name": "graphmill-ray",
+                    "key": "auth_token",
+                }
+    assert named in (None, {"mode": "token", "secretName": "graphmill-ray"})
 
 
-def test_what_a_mended_run_cannot_help_ends_the_training() -> None:
-    rules = DOCUMENTS["training-Job-graphmill-train"]["spec"]["podFailurePolicy"]["rules"]
-    failing = next(rule for rule in rules if rule["action"] == "FailJob")
-    assert failing["onExitCodes"]["values"] == [2], "the exit code for mistakes in recipe and data"
+@pytest.mark.parametrize("name", RAYS)
+def test_machines_of_a_ray_cluster_fetch_what_they_read(name: str) -> None:
+    """The head alone has the home; the others have room for what recipes let them keep."""
+    for group, found in _ray_groups(RAYS[name]).items():
+        pod = found["template"]["spec"]
+        assert any("persistentVolumeClaim" in volume for volume in pod["volumes"]) == (group == "head")
+        ray = pod["containers"][0]
+        mounts = {mount["mountPath"]: mount["name"] for mount in ray["volumeMounts"]}
+        written = {
+            item["name"]: item.get("value", "") for item in ray["env"] if item["name"].endswith(("_HOME", "_DIR"))
+        }
+        assert all(f"/{path.split('/')[1]}" in mounts for path in written.values()), "the root is read-only"
+        sizes = {volume["name"]: volume["emptyDir"]["sizeLimit"] for volume in pod["volumes"] if "emptyDir" in volume}
+        if group != "head":
+            assert int(sizes[mounts["/cache"]].removesuffix("Gi")) > load_recipe("quickstart").cluster.cache_gb
+
+
+def test_a_ray_job_runs_a_recipe_that_has_room() -> None:
+    job = DOCUMENTS["rayjob-RayJob-graphmill-"]
+    words = shlex.split(job["spec"]["entrypoint"])
+    assert words[:5] == ["python", "-m", "flows.services.container", "graphmill", "run"]
+    assert words[6:8] == ["--cluster", "auto"]
+    train = load_recipe(words[5], words[8:]).train
+    room = [
+        int(group["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"]) // train.threads
+        for group in _ray_groups(job).values()
+        for _ in range(group.get("replicas", 1))
+    ]
+    assert sum(room) >= train.num_ranks
+
+
+def test_pods_of_a_lasting_cluster_take_the_runs_of_its_pool() -> None:
+    """Its worker is in the head's pod, sees Ray's processes and files, and names the cluster to runs."""
+    pod = _ray_groups(DOCUMENTS["raycluster-RayCluster-graphmill"])["head"]["template"]["spec"]
+    ray, worker = pod["containers"]
+    assert pod["shareProcessNamespace"] is True
+    shared = [{mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]} for container in (ray, worker)]
+    assert all(shared[0][path] == shared[1][path] for path in ("/data", "/tmp", "/dev/shm"))
+    assert {"name": "RAY_ADDRESS", "value": "127.0.0.1:6379"} in worker["env"]
 
 
 @needs("kubectl", shutil.which("kubectl"))
