@@ -2,10 +2,11 @@
 
     python -m benchmarks.beyond_memory [--machines 4] [--nodes 8] [--edges 100] [--features 128] [--home FOLDER]
 
-A generated graph (millions of nodes and undirected edges) is prepared once, on this machine. Then each of the machines,
-network namespaces of this one (root and control groups are needed), runs `graphmill run --only train,evaluate` with
-`train.strategy=partitioned`, under a memory limit of 1/--times of the graph's edges and features, the kernel's cache of
-files included: what a machine does not need has no room there. Half of the nodes are predicted.
+A generated graph (millions of nodes and undirected edges) is prepared once, on this machine. Then `graphmill run --only
+train,evaluate` with `train.strategy=partitioned` uses a Ray cluster of machines that are network namespaces of this one
+(root and control groups are needed), of which the first alone sees the home. Each has a memory limit of 1/--times of
+the graph's edges and features, the kernel's cache of files included: what a machine does not need has no room there.
+Half of the nodes are predicted.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import sys
 import time
 from pathlib import Path
 
@@ -21,15 +21,13 @@ import pyarrow.parquet as pq
 
 from benchmarks.gnn_graphs import prepare
 from benchmarks.gnn_report import keep, machine, print_machine
-from benchmarks.machines import ROOT, Machines
-from benchmarks.network_relay import address
+from benchmarks.machines import Cluster, Machines
 from configs.load import build_recipe, dump_recipe
 from configs.schema import Recipe
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
 
 RESULTS = Path(__file__).parent / "results"
-_PORT = 29400
 
 
 def recipe_of(args: argparse.Namespace) -> Recipe:
@@ -53,30 +51,22 @@ def recipe_of(args: argparse.Namespace) -> Recipe:
             "prefetch": 1,
             "loader": {"name": "neighbor", "fanout": [10, 5], "batch_size": 1024},
             "epochs": 1,
-            "num_machines": args.machines,
-            "rendezvous": f"{address(0)}:{_PORT}",
-            "num_ranks": 1,
+            "num_ranks": args.machines,
             "threads": 1,
         },
+        "cluster": {"address": "auto"},
     }
     return build_recipe(sections, [])
 
 
-def run(machines: Machines, recipe: Path, home: Path) -> list[str]:
-    """Train, evaluate and predict on all machines; returns what each said. Raises SystemExit where one fails."""
-    environment = {"PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "flows.cli", "run", str(recipe), "--home", str(home), "--only", "train,evaluate"]
-    commands = [[*command, f"train.machine_rank={number}"] for number in range(len(machines.machines))]
-    logs = [home / f"machine-{number}.log" for number in range(len(commands))]
-    running = []
-    for number, (each, log) in enumerate(zip(commands, logs, strict=True)):
-        with log.open("w") as file:
-            running.append(machines.start(number, each, environment, output=file))
-    codes = [process.wait() for process in running]
-    said = [log.read_text() for log in logs]
-    if any(codes):
-        raise SystemExit("a machine failed:\n" + "\n".join(text[-3000:] for text in said))
-    return said
+def run(cluster: Cluster, recipe: Path) -> str:
+    """Train, evaluate and predict on all machines; returns what the command said. Raises SystemExit where it fails."""
+    log = cluster.home / "said.log"
+    with log.open("w") as file:
+        code = cluster.run(["run", str(recipe), "--only", "train,evaluate"], file).wait()
+    if code:
+        raise SystemExit(f"the run failed:\n{log.read_text()[-3000:]}")
+    return log.read_text()
 
 
 def main() -> None:
@@ -87,7 +77,9 @@ def main() -> None:
     parser.add_argument("--features", type=int, default=128, help="numbers a node, float32")
     parser.add_argument("--times", type=float, default=2.0, help="the graph's size in units of a machine's memory")
     parser.add_argument("--keep", action="store_true", help="evaluate what was trained before")
-    parser.add_argument("--home", type=Path, default=RESULTS / "beyond-memory", help="folder on a disk with room")
+    parser.add_argument(
+        "--home", type=Path, default=RESULTS / "beyond-memory" / "home", help="folder on a disk with room"
+    )
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args()
     facts = machine()
@@ -103,8 +95,10 @@ def main() -> None:
             shutil.rmtree(args.home / "artifacts" / stage, ignore_errors=True)
     began = time.monotonic()
     with Machines(args.machines, memory_bytes=limit) as machines:
-        said = run(machines, path, args.home)
+        cluster = Cluster(machines, args.home.parent, apart=True)
+        said = run(cluster, path)
         peaks = [each.peak_bytes for each in machines.machines]
+        cluster.close()
     [report] = (args.home / "artifacts" / "evaluate").glob("*/manifest.json")
     manifest = json.loads(report.read_bytes())
     rows = pq.read_metadata(report.parent / manifest["predictions"]).num_rows
@@ -116,7 +110,7 @@ def main() -> None:
         "metrics": manifest["metrics"],
         "predictions": rows,
     }
-    print(said[0])
+    print(said)
     print(
         f"{store.manifest.num_nodes:,} nodes, {store.manifest.num_edges:,} edges; edges and features "
         f"{graph_bytes / 1e9:.2f} GB; {args.machines} machines of {limit / 1e9:.2f} GB; peaks without the kernel's "

@@ -91,6 +91,7 @@ def torchrun_environment(machines: Machines, number: int) -> dict[str, str]:
         "RANK": str(number),
         "LOCAL_RANK": "0",
         "LOCAL_WORLD_SIZE": "1",
+        "GRAPHMILL_MACHINE": f"{number}/{len(machines.machines)}",
         "GLOO_SOCKET_IFNAME": DEVICE,
     }
 

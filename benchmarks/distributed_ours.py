@@ -30,7 +30,7 @@ from tasks.train.strategies.base import Ranks
 _NEVER = 1_000_000
 
 
-def training_recipe(graph: str, machines: int, overrides: tuple[str, ...]) -> Recipe:
+def training_recipe(graph: str, ranks: int, overrides: tuple[str, ...]) -> Recipe:
     """Return the recipe of a training that neither validates nor saves while it is measured."""
     return graph_recipe(
         graph,
@@ -38,8 +38,7 @@ def training_recipe(graph: str, machines: int, overrides: tuple[str, ...]) -> Re
             "train.loader={name: neighbor, fanout: [15, 10, 5], batch_size: 1024}",
             "model={name: graphsage, hidden_dim: 256, num_layers: 3, dropout: 0.5, norm: none}",
             "train.strategy=partitioned",
-            f"train.num_machines={machines}",
-            "train.rendezvous=unused:29400",
+            f"train.num_ranks={ranks}",
             "train.threads=1",
             "train.device=cpu",
             "train.schedule=constant",

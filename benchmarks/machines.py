@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -137,11 +139,17 @@ class Machines:
         self._relay.stdin.flush()
 
     def start(
-        self, number: int, command: Sequence[str], environment: dict[str, str] | None = None, output: IO[Any] | int = -1
+        self,
+        number: int,
+        command: Sequence[str],
+        environment: dict[str, str] | None = None,
+        output: IO[Any] | int = -1,
+        hidden: Path | None = None,
     ) -> subprocess.Popen[Any]:
-        """Start a command on a machine, with the machine's own /dev/shm."""
+        """Start a command on a machine, with the machine's own /dev/shm; `hidden`: a folder that it does not see."""
         machine = self.machines[number]
-        inside = _MOUNTS + ' && exec "$@"'
+        hide = "" if hidden is None else f" && mount -t tmpfs tmpfs {shlex.quote(str(hidden))}"
+        inside = f'{_MOUNTS}{hide} && exec "$@"'
         groups = [machine.group, *([machine.cpu_group] if machine.cpu_group.is_dir() else [])]
         # Where the real machine's memory runs out, these are the first to go.
         first = ["echo 1000 > /proc/self/oom_score_adj", *(f'echo $$ > "{group}/cgroup.procs"' for group in groups)]
@@ -206,3 +214,44 @@ class Machines:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+class Cluster:
+    """Ray on such machines, begun by graphmill's own commands; the first is its head, and has the home."""
+
+    def __init__(self, machines: Machines, folder: Path, *, apart: bool, cpus: int = 1) -> None:
+        """`apart`: the other machines do not see the home; `cpus`: that each lends. Homes lie in `folder`."""
+        self.machines, self._folder, self._apart, self._cpus = machines, folder, apart, cpus
+        self.home = folder / "home"
+        self._temp = Path(tempfile.mkdtemp(prefix="gm-"))  # short: sockets lie there
+        self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for number in range(len(machines.machines)):
+            self.begin(number)
+
+    def begin(self, number: int) -> None:
+        """Have a machine begin the cluster, or join it. Raises RuntimeError."""
+        options = ["--cpus", str(self._cpus), "--node-ip", address(number), "--temp-dir", str(self._temp / str(number))]
+        home, words = self.home, ["start"]
+        if number:
+            home, token = self._folder / f"node-{number}", self._folder / f"token-{number}"
+            shutil.copy(self.home / "cluster" / "token", token)
+            words = ["join", f"{address(0)}:6379", "--token-file", str(token)]
+        command = [sys.executable, "-m", "flows.cli", "cluster", *words, *options, "--home", str(home)]
+        hidden = self.home if number and self._apart else None
+        process = self.machines.start(number, command, self.environment(number), subprocess.PIPE, hidden)
+        said = process.communicate(timeout=120)[0]
+        if process.returncode:
+            raise RuntimeError(f"machine {number} has no Ray: {said}")
+
+    def environment(self, number: int) -> dict[str, str]:
+        """Return variables of a machine's processes."""
+        return {"COLUMNS": "200", "XDG_CACHE_HOME": str(self._folder / f"cache-{number}"), "PYTHONPATH": str(ROOT)}
+
+    def run(self, arguments: Sequence[str], output: IO[Any]) -> subprocess.Popen[Any]:
+        """Start `graphmill ARGUMENTS` on the first machine."""
+        command = [sys.executable, "-m", "flows.cli", "--home", str(self.home), *arguments]
+        return self.machines.start(0, command, self.environment(0), output)
+
+    def close(self) -> None:
+        """Remove what Ray left; the processes end with the machines."""
+        shutil.rmtree(self._temp, ignore_errors=True)
