@@ -162,7 +162,8 @@ class Stack:
 
 @in_containers
 def test_an_upgrade_with_a_run_half_done(tmp_path: Path) -> None:
-    skip_without("docker-compose", shutil.which("docker-compose"))
+    compose = shutil.which("docker-compose")
+    skip_without("docker-compose", compose)
     with Stack(tmp_path, "gmearlier", earlier_image(EARLIER, tmp_path / "earlier")) as stack:
         stack.up()
         stack.deploy_long()
@@ -181,7 +182,8 @@ def test_an_upgrade_with_a_run_half_done(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    skip_without("docker-compose", shutil.which("docker-compose"))
+    compose = shutil.which("docker-compose")
+    skip_without("docker-compose", compose)
     with Stack(tmp_path_factory.mktemp("stack"), "gmtest", own_image()) as stack:
         stack.up()
         yield stack

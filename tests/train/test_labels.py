@@ -366,7 +366,8 @@ def test_finished_rounds_are_not_run_again(tmp_path: Path, monkeypatch: pytest.M
     if teacher:
         (first.work / BEST).write_bytes(teacher)
     context: Any = SimpleNamespace(message=print, warn=print, home=Home(tmp_path))
-    assert stage._run_all([first, second, last], context, build_recipe(SECTIONS)) == {"restarts": 0}
+    done = stage._run_all([first, second, last], context, build_recipe(SECTIONS), parent.manifest)
+    assert done == {"restarts": 0}
     assert ran == [*([first.work] if teacher else []), second.work, last.work]
 
 
