@@ -30,7 +30,7 @@ test: setup
 
 # About an hour and a half, one after another: they measure memory and kill what others would wait for.
 slow: setup
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow --ignore tests/docker
 
 # Images are built and run by podman, as root: about an hour, and 10 GB that stay for the next time (`podman rmi --all`).
 containers: setup

@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import TypeAdapter
 
 from benchmarks.gnn_report import keep, machine, print_machine
 from benchmarks.machines import Cluster, Machines
@@ -359,7 +360,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="numbers of faults")
-    parser.add_argument("--work", type=Path, help="folder for homes and logs, kept; default: a temporary one")
+    parser.add_argument("--work", type=Path, help="folder for homes and logs, kept: a call again goes on; default: a temporary one")
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the machines go with it
@@ -376,8 +377,13 @@ def main(arguments: list[str]) -> int:
             kind = fault.kind.machines, fault.kind.sparse
             if kind not in undisturbed:
                 undisturbed[kind] = run_undisturbed(Kind(kind[0], True, kind[1]), folder)
-            with Job(fault.kind, folder / f"fault-{fault.number}") as job:
-                outcomes.append(run(job, fault, undisturbed[kind]))
+            kept = folder / f"fault-{fault.number}.json"
+            if kept.exists():
+                outcomes.append(TypeAdapter(Outcome).validate_json(kept.read_bytes()))
+            else:
+                with Job(fault.kind, folder / f"fault-{fault.number}") as job:
+                    outcomes.append(run(job, fault, undisturbed[kind]))
+                kept.write_bytes(TypeAdapter(Outcome).dump_json(outcomes[-1]))
             show(outcomes[-1])
     keep(args, "faults", facts, results=[asdict(outcome) for outcome in outcomes])
     bad = [one for one in outcomes if one.troubles or not one.equal]

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -57,7 +57,6 @@ class NodeOptions:
     """Serve Ray's dashboard, on loopback."""
     shift: int = 0
     """Added to all ports but the head's: several machines that are one, in tests."""
-    resources: dict[str, float] = field(default_factory=dict)
 
 
 def start(home: Home, options: NodeOptions, temp_dir: Path, say: Callable[[str], None]) -> str:
@@ -89,9 +88,12 @@ def start(home: Home, options: NodeOptions, temp_dir: Path, say: Callable[[str],
             )
             try:
                 code = process.wait(timeout=4 * ANSWER_SECONDS)
-            except (subprocess.TimeoutExpired, KeyboardInterrupt) as error:
+            except subprocess.TimeoutExpired as error:
                 _end(process.pid, str(temp_dir))
                 raise StageError(f"Ray did not start within {4 * ANSWER_SECONDS:.0f} seconds; see {log}") from error
+            except BaseException:
+                _end(process.pid, str(temp_dir))
+                raise
         if code:
             _end(process.pid, str(temp_dir))
             raise StageError(f"Ray did not start: {_reason(log)}; all it said is in {log}")

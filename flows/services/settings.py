@@ -269,6 +269,7 @@ def check_database(settings: ServiceSettings) -> None:
         with psycopg.connect(url, connect_timeout=_WAIT_SECONDS, autocommit=True) as connection:
             # Two that do this at once get in each other's way, IF NOT EXISTS or not; the lock goes with the connection.
             connection.execute("SELECT pg_advisory_lock(hashtext('graphmill'))")
+            encoding = connection.info.parameter_status("server_encoding")
             connection.execute("CREATE SCHEMA IF NOT EXISTS mlflow")
             # Prefect's migrations index texts by trigrams.
             connection.execute("CREATE EXTENSION IF NOT EXISTS pg_trgm")
@@ -277,6 +278,11 @@ def check_database(settings: ServiceSettings) -> None:
         for secret in filter(None, (password, unquote(password))):
             reason = reason.replace(secret, "***")
         raise RecipeError(f"--database: PostgreSQL at {place} cannot be used: {reason}") from None
+    if encoding != "UTF8":
+        raise RecipeError(
+            f"--database: {place} keeps texts as {encoding}, and MLflow's need UTF8; make one that does: "
+            "createdb --encoding=UTF8 --template=template0 NAME"
+        )
 
 
 def database_place(url: str) -> str:

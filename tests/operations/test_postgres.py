@@ -27,11 +27,16 @@ class Cluster:
     def __init__(self) -> None:
         self._tools, self._folder, port = BINARIES[-1], cluster_folder(), free_port()
         self._data = self._folder / "data"
-        self._run("initdb", "-D", self._data, "-U", "me", "-A", "trust")
+        self._run("initdb", "-D", self._data, "-U", "me", "-A", "trust", "-E", "UTF8")
         self._options = f"-p {port} -k '' -c listen_addresses=127.0.0.1 -c fsync=off -c max_connections=100"
         self.start()
-        self._run("createdb", "-h", "127.0.0.1", "-p", str(port), "-U", "me", "graphmill")
+        self._port = port
+        self.make("graphmill")
         self.url = f"postgresql+asyncpg://me:secret@127.0.0.1:{port}/graphmill"
+
+    def make(self, name: str, *options: str) -> None:
+        """Make a database."""
+        self._run("createdb", "-h", "127.0.0.1", "-p", str(self._port), "-U", "me", *options, name)
 
     def start(self) -> None:
         self._run("pg_ctl", "-D", self._data, "-o", self._options, "-l", self._folder / "log", "-w", "start")
@@ -81,6 +86,14 @@ def test_both_servers_live_in_one_database(on_postgres: Installation, cluster: C
     assert ("mlflow", "registered_models") in tables
     assert not list((on_postgres.home / "mlflow").glob("*.db"))
     assert "secret" not in on_postgres.run("status").stdout
+
+
+def test_a_database_without_an_encoding_is_refused(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.make("ascii", "--encoding=SQL_ASCII", "--template=template0", "--locale=C")
+    refused = graphmill(tmp_path, "up", "--database", cluster.url.replace("/graphmill", "/ascii"))
+    assert refused.returncode == 1
+    assert "keeps texts as SQL_ASCII" in refused.stderr
+    assert "createdb --encoding=UTF8" in refused.stderr
 
 
 def test_a_backfill_goes_through(on_postgres: Installation) -> None:

@@ -77,15 +77,19 @@ def train(job: GnnJob, ranks: Ranks) -> None:
 
 
 def size(home: Home, recipe: Recipe, facts: GraphFacts, counts: Counts, num_parts: int) -> tuple[str, int] | None:
-    """Return the model's weights, in words, and a training's peak memory on this machine's CPU in bytes."""
+    """Return the model's weights, in words, and a training's peak memory in bytes, on this machine's CPU.
+
+    On a cluster: that of all ranks together, each on a machine of its own.
+    """
     from tasks.train.gradients.sizes import known_weights, training_bytes
 
     assert isinstance(recipe.train, TrainConfig)
     weights = known_weights(home, recipe.model, recipe.train, facts)
     if weights is None:
         return None
-    needed, held = training_bytes(recipe.model, recipe.train, facts, weights, counts, num_parts)
-    return f"{weights.dense + weights.table:,} weights" + (f"; {held}" if held else ""), needed
+    machines = recipe.train.num_ranks if recipe.cluster.address else 1
+    needed, held = training_bytes(recipe.model, recipe.train, facts, weights, counts, num_parts, machines)
+    return f"{weights.dense + weights.table:,} weights" + (f"; {held}" if held else ""), machines * needed
 
 
 def check_self_training(train: TrainConfig, manifest: PartitionManifest) -> None:

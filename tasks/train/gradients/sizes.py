@@ -183,7 +183,8 @@ def training_bytes(
     fixed, scaled = parts
     needed += int(fixed + scaled)
     most = counts.num_nodes * max(0.0, available_bytes() - (needed - scaled)) / max(scaled, 1.0)
-    return needed, f"as many machines like this one hold {most:,.0f} nodes of such a graph, if their disks do"
+    holders = "this machine holds" if machines == 1 else f"{machines} machines like this one hold"
+    return needed, f"{holders} {most:,.0f} nodes of such a graph, if the disk does"
 
 
 def part_bytes(
