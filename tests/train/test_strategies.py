@@ -32,6 +32,7 @@ from tests.registered import strategies_of
 from tests.support import as_partition, link_graph, node_graph, written
 from tests.train.in_process import make_job, train_here
 from tests.train.test_training import partition, recipe, records
+from tests.train.two_processes import run_program
 
 
 def parts(parent: Parent, num_parts: int) -> Parent:
@@ -296,3 +297,7 @@ def test_two_ranks_learn(tmp_path: Path, home: Home, strategy: str) -> None:
     else:
         assert run.rows >= 30 * 200
     assert run.best_metric > 0.5
+
+
+def test_three_ranks_that_begin_again_add_gradients_in_the_same_order() -> None:
+    run_program("tests.train.averaged_ranks", 3)

@@ -9,7 +9,6 @@ Strategies import no torch with their files: the stage asks one whether it fits 
 
 from __future__ import annotations
 
-import inspect
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -139,13 +138,9 @@ class Strategy:
         """
         if self.ranks.world_size == 1:
             return model
-        from torch.nn.parallel import DistributedDataParallel
+        from tasks.train.gradients.averaging import averaging
 
-        # torch 2.13 has a word of its own for the buffers before each step; before it the general one said so.
-        parameters = inspect.signature(DistributedDataParallel.__init__).parameters
-        left_alone = "forward_sync_buffers" if "forward_sync_buffers" in parameters else "broadcast_buffers"
-        options: dict[str, Any] = {"gradient_as_bucket_view": True, left_alone: False}
-        return DistributedDataParallel(model, **options)
+        return averaging(model)
 
 
 @STRATEGIES.register("data_parallel")
