@@ -360,7 +360,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="numbers of faults")
-    parser.add_argument("--work", type=Path, help="folder for homes and logs, kept: a call again goes on; default: a temporary one")
+    parser.add_argument(
+        "--work", type=Path, help="folder for homes and logs, kept: a call again goes on; default: a temporary one"
+    )
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the machines go with it
