@@ -50,7 +50,7 @@ class Listener:
     """Receives what a running stage reports. This one only logs; flows have one for the terminal and Prefect."""
 
     def progress(self, stage: str, done: float, total: float, unit: str, note: str = "") -> None:
-        """`done` of `total` units are finished."""
+        """`done` of `total` units are finished; 0: nobody knows how many there are."""
 
     def message(self, stage: str, text: str) -> None:
         """A line of information."""

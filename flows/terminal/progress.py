@@ -62,7 +62,8 @@ class Reporter(Listener):
 
     def progress(self, stage: str, done: float, total: float, unit: str, note: str = "") -> None:
         """Show how far the stage is; may be called from any thread."""
-        detail = f"{_count(done)} of {_count(total)} {unit}" + (f"  {note}" if note else "")
+        amount = f"{_count(done)} of {_count(total)} {unit}" if total else f"{_count(done)} {unit} so far"
+        detail = amount + (f"  {note}" if note else "")
         with self._lock:
             if self._progress is not None and self._task is not None:
                 self._progress.update(self._task, completed=done, total=total or None, detail=detail)

@@ -170,7 +170,7 @@ class EdgeReader:
                 count += whole.num_rows
                 if not self.intake.problems:
                     self._write(parts, stack)
-                context.progress(count, count, "edges")
+                context.progress(count, 0, "edges")
             if count == 0:
                 raise DataError("has no edges", path=edges.names)
             self.intake.problems.raise_any()

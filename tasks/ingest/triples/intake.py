@@ -79,7 +79,7 @@ def read_triples(config: TripleFilesConfig, sources: Sources, context: StageCont
                     code = 0 if split == ALL else SPLITS.index(split)
                     parts["owner"].append(np.full(batch.num_rows, code, np.int8))
                     count += batch.num_rows
-                    context.progress(count, count, "triples")
+                    context.progress(count, 0, "triples")
         if count == first and not problems:
             left = f" ({reader.num_literals:,} have literals: dataset.literals=keep)" if reader.num_literals else ""
             raise DataError(f"has no triples{left}", path=shown(paths))
