@@ -27,7 +27,7 @@ from tasks.cluster.settings import (
     HEAD_PORT,
     HEALTH,
     LOOK_SECONDS,
-    NICENESS,
+    NODE,
     NODE_PORTS,
     WORKER_PORTS,
 )
@@ -80,7 +80,7 @@ def start(home: Home, options: NodeOptions, temp_dir: Path, say: Callable[[str],
         with log.open("wb") as output:
             process = subprocess.Popen(
                 command,
-                env={**os.environ, **ray_environment(home), **HEALTH, **NICENESS},
+                env={**os.environ, **ray_environment(home), **HEALTH, **NODE},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

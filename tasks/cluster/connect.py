@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from pydantic import ValidationError
 from configs.errors import RecipeError, StageError
 from configs.values.cluster import ClusterConfig
 from tasks.cluster.settings import ANSWER_SECONDS, REACH_SECONDS
+from tasks.processes.children import ROOT
 from tasks.storage.file_names import file_name
 from tasks.storage.home import Home
 
@@ -92,10 +94,11 @@ def check_token(home: Home) -> None:
         raise RecipeError(f"{path} is empty, and should hold the token of the cluster; {_WAY_IN}")
 
 
-def check_reached(address: str, config: ClusterConfig, home: Home) -> None:
-    """See that a cluster is there, that it lets us in, and that it asks for a token; imports Ray.
+def check_reached(address: str, config: ClusterConfig, home: Home, *, here: bool = False) -> None:
+    """See that a cluster is there, that it lets us in, and that it asks for a token.
 
-    Raises StageError: nothing answers; RecipeError: the token is wrong, or the cluster asks for none.
+    `here`: this process is the cluster's, and may load Ray now. Raises StageError: nothing answers; RecipeError: the
+    token is wrong, or the cluster asks for none.
     """
     host, _, port = address.rpartition(":")
     try:
@@ -106,8 +109,13 @@ def check_reached(address: str, config: ClusterConfig, home: Home) -> None:
             "that this machine may reach the port"
         ) from error
     check_token(home)
-    open_to_all = _asked(address, {}) == "in" if config.require_token else False
-    answer = _asked(address, {name: os.environ[name] for name in _SAID if name in os.environ} | ray_environment(home))
+    own = {name: os.environ[name] for name in _SAID if name in os.environ} | ray_environment(home)
+    if here:
+        os.environ |= own
+    with ThreadPoolExecutor() as threads:  # a second each
+        strangers = threads.submit(_asked, address, {}) if config.require_token else None
+        answer = answer_of(address) if here else _asked(address, own)
+        open_to_all = strangers is not None and strangers.result() == "in"
     if answer == "token":
         fault = "has another token" if _MODE in ray_environment(home) else "asks for a token, and there is none here"
         raise RecipeError(f"the cluster at {address} {fault}; {_WAY_IN}")
@@ -122,28 +130,32 @@ def check_reached(address: str, config: ClusterConfig, home: Home) -> None:
 
 
 _SAID = (_MODE, _TOKEN, _TOKEN_PATH)
-_ASK = """
-import sys
-from ray._raylet import GcsClient
-try:
-    GcsClient(address=sys.argv[1]).get_all_node_info(timeout=float(sys.argv[2]))
-except Exception as error:
-    print("token" if type(error).__name__ == "AuthenticationError" else str(error).splitlines()[0])
-else:
-    print("in")
-"""
+
+
+def answer_of(address: str) -> str:
+    """Return what a head says to this process: `in`, `token` (it has a wrong one or none), or an error's line.
+
+    Loads Ray, which reads its variables then and never again.
+    """
+    from ray._raylet import GcsClient
+
+    try:
+        GcsClient(address=address).get_all_node_info(timeout=REACH_SECONDS)
+    except Exception as error:
+        return "token" if type(error).__name__ == "AuthenticationError" else first_line(str(error))
+    return "in"
+
+
+_ASK = "import sys; from tasks.cluster.connect import answer_of; print(answer_of(sys.argv[1]))"
 
 
 def _asked(address: str, variables: dict[str, str]) -> str:
-    """Return what a head says to whoever comes so: `in`, `token` (he has a wrong one or none), or an error's line.
-
-    Ray reads its variables once, when it is loaded: each question is a process of its own.
-    """
+    """Return what a head says to a process with these variables of Ray's."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")} | variables
-    command = [sys.executable, "-c", _ASK, address, str(REACH_SECONDS)]
+    command = [sys.executable, "-c", _ASK, address]
     try:
         asked = subprocess.run(
-            command, env=environment, capture_output=True, text=True, check=False, timeout=ANSWER_SECONDS
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=ANSWER_SECONDS
         )
     except subprocess.TimeoutExpired:
         return f"no answer within {ANSWER_SECONDS:.0f} seconds"

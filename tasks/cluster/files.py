@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -184,27 +185,31 @@ class FetchedFiles:
                 file.truncate(parts.size)
         size = parts.size
         stop = size if stop is None else min(size, -(-stop // PART_BYTES) * PART_BYTES)
+        missing = parts.missing(start // PART_BYTES * PART_BYTES, stop)
+        digest = hashlib.sha256() if missing == [(0, size)] else None  # while more comes
         with path.open("r+b") as file:
-            for first, last in parts.missing(start // PART_BYTES * PART_BYTES, stop):
+            for first, last in missing:
                 for begin, block in blocks_of(self._files, name, first, last):
                     file.seek(begin)
                     file.write(block.data)
+                    if digest is not None:
+                        digest.update(block.data)
                     self.fetched_bytes += len(block)
             file.flush()
             os.fsync(file.fileno())
         parts.add(start // PART_BYTES * PART_BYTES, stop)
         if not parts.missing(0, size):
             if artifact is not None and path.name != MANIFEST_NAME:
-                self._verify(path, artifact)
+                self._verify(path, artifact, file_digest(path) if digest is None else digest.hexdigest())
             record.unlink()
         else:
             parts.write(record)
 
-    def _verify(self, path: Path, artifact: Path) -> None:
+    def _verify(self, path: Path, artifact: Path, digest: str) -> None:
         manifest = artifact / MANIFEST_NAME
         relative = path.relative_to(artifact).as_posix()
         self._complete(manifest, f"{_ARTIFACTS}/{manifest.relative_to(self._folder).as_posix()}", 0, None, artifact)
-        if file_digest(path) != json.loads(manifest.read_bytes())["files"][relative]["sha256"]:
+        if digest != json.loads(manifest.read_bytes())["files"][relative]["sha256"]:
             path.unlink()
             raise IntegrityError(f"{path} came with another digest than its manifest names; run again")
 

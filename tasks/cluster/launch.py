@@ -54,7 +54,7 @@ def _reach(order: Order, home: Home) -> None:
     said = False
     while True:
         try:
-            check_reached(order.address, order.config, home)
+            check_reached(order.address, order.config, home, here=True)
         except StageError as error:
             if time.monotonic() > until:
                 raise

@@ -16,8 +16,9 @@ HEALTH = {
     "RAY_health_check_failure_threshold": "5",
 }
 """A machine that is silent is given up after 25 seconds (Ray's own numbers come to 63); set where the head begins."""
-NICENESS = {"RAY_worker_niceness": "0"}
-"""Ray's own is 15, which ranks would inherit."""
+NODE = {"RAY_worker_niceness": "0", "RAY_free_objects_period_milliseconds": "100"}
+"""Ray's own niceness is 15, which ranks would inherit; what a machine has fetched it forgets after a second, and takes
+the memory of all that comes in that time."""
 
 REACH_SECONDS = 5.0
 """For a head to take a connection."""

@@ -60,7 +60,7 @@ def compute(
 def run(order: ShardOrder, jobs: Sequence[Any]) -> Iterator[bool]:
     """Have the cache hold the results of all jobs; yield of each whether it was computed. Raises StageError."""
     home = Home(Path(order.home))
-    check_reached(order.address, order.config, home)
+    check_reached(order.address, order.config, home, here=True)
     with connected(order.address, home):
         import ray
 

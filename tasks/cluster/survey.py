@@ -82,7 +82,7 @@ def _look(order: ShardOrder) -> list[Looked]:
     from tasks.cluster.place import compare, versions
     from tasks.cluster.settings import ANSWER_SECONDS
 
-    check_reached(order.address, order.config, Home(Path(order.home)))
+    check_reached(order.address, order.config, Home(Path(order.home)), here=True)
     with connected(order.address, Home(Path(order.home))):
         import ray
 
