@@ -101,16 +101,18 @@ def members(group: int) -> Iterator[int]:
 
 
 @pytest.fixture
-def open_cluster(cluster: Cluster) -> Iterator[str]:
+def open_cluster(cluster: Cluster, tmp_path: Path) -> Iterator[str]:
     """The address of a head that asks for no token."""
     shift = free_shift()
     options = f"--head --port={6379 + shift} --num-cpus=1 --include-dashboard=false --temp-dir={cluster.sockets}/r3"
     options += f" --node-manager-port={6380 + shift} --object-manager-port={6381 + shift} --include-log-monitor=false"
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", *options.split(), "--disable-usage-stats"]
     environment = {**cluster.head.environment, "RAY_AUTH_MODE": "disabled"}
-    process = subprocess.Popen(command, env=environment, start_new_session=True, stdout=subprocess.DEVNULL)
+    log = tmp_path / "ray.log"
+    with log.open("w") as output:
+        process = subprocess.Popen(command, env=environment, start_new_session=True, stdout=output, stderr=output)
     try:
-        assert process.wait() == 0
+        assert process.wait() == 0, log.read_text()
         yield f"127.0.0.1:{6379 + shift}"
     finally:
         os.killpg(process.pid, signal.SIGKILL)
