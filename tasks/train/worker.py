@@ -38,10 +38,12 @@ def main(job_path: Path) -> int:
         job = Job.load(job_path)
         family_of(job.train).train(job, ranks)
     except Exception as error:
-        from tasks.train.ranks.failures import final_error
+        from tasks.train.ranks.failures import final_error, peer_is_gone
 
         full_disk = is_full_disk(error)
-        if not isinstance(error, GraphmillError) and not full_disk:
+        if peer_is_gone(error):
+            print("another rank has ended", flush=True)
+        elif not isinstance(error, GraphmillError) and not full_disk:
             traceback.print_exc()
             sys.stderr.flush()
         if full_disk and MACHINE not in os.environ:

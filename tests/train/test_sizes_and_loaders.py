@@ -35,7 +35,7 @@ from tasks.train.loaders.edge import EdgeLoader
 from tasks.train.loaders.full import FullEdgeLoader, FullLoader, GraphLoader
 from tasks.train.loaders.neighbor import NeighborLoader
 from tasks.train.loaders.precomputed import PrecomputedLoader
-from tasks.train.ranks.failures import final_error
+from tasks.train.ranks.failures import final_error, peer_is_gone
 from tasks.train.stage import STAGE
 from tasks.train.strategies.base import Ranks
 from tests.loaders import make_loader
@@ -149,6 +149,7 @@ def test_what_would_happen_again_ends_the_job(error: Exception, message: str) ->
 )
 def test_what_may_go_well_next_time_is_tried_again(error: Exception) -> None:
     assert final_error(error, 0) is None
+    assert peer_is_gone(error) == ("closed by peer" in str(error))
 
 
 FAULTY = '''

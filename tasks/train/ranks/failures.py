@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 
 import torch
@@ -12,6 +13,14 @@ from tasks.processes.memory import out_of_memory
 from tasks.storage.artifacts import is_full_disk
 
 _BETWEEN_RANKS = ("gloo", "nccl", "connection", "socket", "store")
+
+
+_PEER_GONE = re.compile(r"Connection (closed|reset) by peer|Broken pipe")
+
+
+def peer_is_gone(error: Exception) -> bool:
+    """Whether all that happened is that another rank has ended, and gloo's connection to it with it."""
+    return "gloo" in str(error) and _PEER_GONE.search(str(error)) is not None
 
 
 def final_error(error: Exception, rank: int) -> GraphmillError | None:
