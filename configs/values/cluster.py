@@ -25,14 +25,17 @@ class ClusterConfig(ConfigModel):
     wait_minutes: float = Field(default=10.0, ge=0)
     """How long a run waits for room on the cluster, at its beginning and after a loss."""
     cache_gb: float = Field(default=100.0, gt=0)
-    """Disk of a machine that does not see the home for what it fetched from there, at the most."""
+    """Disk of a machine that does not see the home for what runs have fetched from there before: where it is more, what
+    was not used for longest goes when a run begins."""
     require_token: bool = True
     """Whether a cluster is refused that lets in whoever reaches it."""
 
     @field_validator("address")
     @classmethod
     def _is_an_address(cls, value: str | None) -> str | None:
-        if value is None or value == "auto" or _ADDRESS.fullmatch(value):
+        if value is None or value == "auto":
+            return value
+        if _ADDRESS.fullmatch(value) and 0 < int(value.rpartition(":")[2]) < 1 << 16:
             return value
         hint = "; ray:// is the way of a process outside of a cluster, which sees no files" if "://" in value else ""
         raise ValueError(f"{value[:80]!r} is neither auto nor host:port of a cluster's head, such as node1:6379{hint}")

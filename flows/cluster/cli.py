@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+from hashlib import sha256
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from flows.terminal.options import HomeOption, JsonOption, graphmill_command, open_home
+
+if TYPE_CHECKING:
+    from tasks.storage.home import Home
 
 app = typer.Typer(help="Machines that train together: a Ray cluster.", no_args_is_help=True)
 
@@ -20,12 +24,16 @@ NodeIpOption = Annotated[
 TempOption = Annotated[
     Path | None, typer.Option("--temp-dir", help="Ray's sockets and logs, on a disk of this machine.")
 ]
-ShiftOption = Annotated[int, typer.Option("--shift-ports", min=0, help="Added to every port but the head's.")]
+ShiftOption = Annotated[
+    int, typer.Option("--shift-ports", min=0, max=58000, help="Added to every port but the head's.")
+]
 BlockOption = Annotated[bool, typer.Option("--block", help="Stay, and end Ray on Ctrl-C or SIGTERM.")]
 
 
-def _temp_dir(asked: Path | None) -> Path:
-    return (asked or Path(f"/tmp/graphmill-{os.geteuid()}") / "ray").absolute()
+def _temp_dir(asked: Path | None, place: Home) -> Path:
+    """Return where Ray's files lie: each home has its own."""
+    name = sha256(str(place.root).encode()).hexdigest()[:8]
+    return (asked or Path(f"/tmp/graphmill-{os.geteuid()}") / name).absolute()
 
 
 @app.command()
@@ -54,7 +62,7 @@ def start(
 
     place = open_home(home)
     options = NodeOptions(None, port or HEAD_PORT, node_ip, cpus, gpus, dashboard, shift_ports)
-    address = begin(place, options, _temp_dir(temp_dir), err().print)
+    address = begin(place, options, _temp_dir(temp_dir, place), err().print)
     if address.startswith("127."):
         err().print(f"warning: other machines cannot reach {address}; --node-ip says where they reach this one")
     token = cluster_folder(place) / TOKEN_FILE
@@ -88,20 +96,30 @@ def join(
 
     Example: `graphmill cluster join node1:6379 --token-file token`
     """
-    from flows.cluster.nodes import NodeOptions, keep_token
+    from flows.cluster.nodes import NodeOptions, check_not_running, keep_token
     from flows.cluster.nodes import start as begin
     from flows.terminal.console import err, out
-    from tasks.cluster.connect import check_reached, cluster_address, cluster_folder, named_cluster
+    from tasks.cluster.connect import (
+        check_reached,
+        choose_cluster,
+        choose_token,
+        cluster_address,
+        cluster_folder,
+        read_token,
+    )
 
     place = open_home(home)
     cluster_folder(place).mkdir(mode=0o700, exist_ok=True)
-    config = named_cluster(address)
+    config = choose_cluster(address)
     address = cluster_address(config, place)
-    if token_file is not None:
-        keep_token(place, token_file)
+    check_not_running(place)
+    token = None if token_file is None else read_token(token_file)
+    choose_token(token_file)
     check_reached(address, config, place)
+    if token is not None:
+        keep_token(place, token, address)
     options = NodeOptions(address, 0, node_ip, cpus, gpus, shift=shift_ports)
-    begin(place, options, _temp_dir(temp_dir), err().print)
+    begin(place, options, _temp_dir(temp_dir, place), err().print)
     out().print(f"this machine has joined the cluster of {address}", markup=False, highlight=False)
     if block:
         _stay(place)
@@ -118,10 +136,10 @@ def status(
 
     from flows.cluster.machines import show_machines
     from flows.terminal.console import print_result
-    from tasks.cluster.connect import named_cluster
+    from tasks.cluster.connect import choose_cluster
     from tasks.cluster.survey import surveyed
 
-    machines = surveyed(named_cluster(cluster), open_home(home))
+    machines = surveyed(choose_cluster(cluster), open_home(home))
     print_result(as_json, {"machines": [asdict(one) for one in machines]}, lambda: show_machines(machines))
 
 
@@ -135,7 +153,7 @@ def stop(home: HomeOption = None) -> None:
     out().print("this machine's Ray has ended" if ended else "no Ray of this home runs on this machine")
 
 
-def _stay(place: object) -> None:
+def _stay(place: Home) -> None:
     """Wait for a signal or for Ray's end, then end what is left."""
     import signal
     import time
@@ -144,11 +162,9 @@ def _stay(place: object) -> None:
     from flows.cluster.nodes import running
     from flows.cluster.nodes import stop as end
     from tasks.cluster.settings import ANSWER_SECONDS
-    from tasks.storage.home import Home
 
-    assert isinstance(place, Home)
     told: list[int] = []
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, _: told.append(number))
     while not told and running(place):
         time.sleep(ANSWER_SECONDS / 30)

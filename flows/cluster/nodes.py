@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import secrets
@@ -13,13 +14,25 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISVTX
 
 import psutil
 
 from configs.errors import RecipeError, StageError
-from tasks.cluster.connect import TOKEN_FILE, cluster_folder, node_file, own_node, ray_environment
+from tasks.cluster.connect import (
+    KNOWN_FILE,
+    SAID,
+    TOKEN_FILE,
+    cluster_folder,
+    known_cluster,
+    node_file,
+    own_node,
+    ray_environment,
+)
+from tasks.cluster.place import own_cache
 from tasks.cluster.settings import (
     AGENT_PORTS,
     ANSWER_SECONDS,
@@ -33,6 +46,7 @@ from tasks.cluster.settings import (
 )
 from tasks.storage.artifacts import file_lock, write_atomic
 from tasks.storage.home import Home
+from tasks.storage.home_files.temporary import remove_left
 
 _LONGEST_SOCKET = 107
 _SOCKETS = "/session_2026-01-01_00-00-00_000000_0000000/sockets/plasma_store"
@@ -66,14 +80,15 @@ def start(home: Home, options: NodeOptions, temp_dir: Path, say: Callable[[str],
     """
     folder = cluster_folder(home)
     folder.mkdir(mode=0o700, exist_ok=True)
-    with file_lock(folder / "lock"):
-        if node := running(home):
-            raise RecipeError(
-                f"this machine's Ray runs already (cluster {node['address']}); end it first: graphmill cluster stop"
-            )
+    with ExitStack() as stack:
+        stack.enter_context(file_lock(folder / "lock"))
+        check_not_running(home)
         _make_token(home, options)
         _check_ports(options)
+        check_parent(temp_dir)
+        stack.enter_context(file_lock(temp_dir.parent / "lock"))  # another home's may begin in the same folder
         temp_dir = _own_folder(temp_dir)
+        remove_left(own_cache())
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", *_arguments(options, temp_dir)]
         log = folder / "ray.log"
         say("starting Ray")
@@ -86,23 +101,27 @@ def start(home: Home, options: NodeOptions, temp_dir: Path, say: Callable[[str],
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+            address = options.address or f"{options.node_ip or socket.gethostname()}:{options.port}"
+            node = {"address": address, "group": process.pid, "temp_dir": str(temp_dir)}
             try:
-                code = process.wait(timeout=4 * ANSWER_SECONDS)
-            except subprocess.TimeoutExpired as error:
+                write_atomic(node_file(home), json.dumps(node).encode(), 0o600)  # `stop` ends what a kill leaves here
+                if process.wait(timeout=4 * ANSWER_SECONDS):
+                    raise StageError(f"Ray did not start: {_reason(log)}; all it said is in {log}")
+                if ip := _said_address(log):
+                    node |= {"node_ip": ip, "address": options.address or f"{ip}:{options.port}"}
+                    write_atomic(node_file(home), json.dumps(node).encode(), 0o600)
+                    if options.node_ip not in (None, ip):
+                        say(f"warning: Ray goes by {ip} here, and not by --node-ip {options.node_ip}")
+                if options.address is None:
+                    keep_known(home, str(node["address"]), is_head=True)
+            except BaseException as error:
                 _end(process.pid, str(temp_dir))
-                raise StageError(f"Ray did not start within {4 * ANSWER_SECONDS:.0f} seconds; see {log}") from error
-            except BaseException:
-                _end(process.pid, str(temp_dir))
+                node_file(home).unlink(missing_ok=True)
+                if isinstance(error, subprocess.TimeoutExpired):
+                    why = f"Ray did not start within {4 * ANSWER_SECONDS:.0f} seconds; see {log}"
+                    raise StageError(why) from error
                 raise
-        if code:
-            _end(process.pid, str(temp_dir))
-            raise StageError(f"Ray did not start: {_reason(log)}; all it said is in {log}")
-        address = options.address or f"{_said_address(log) or socket.gethostname()}:{options.port}"
-        node = {"address": address, "group": process.pid, "temp_dir": str(temp_dir), "head": options.address is None}
-        if ip := _said_address(log) or options.node_ip:
-            node["node_ip"] = ip
-        write_atomic(node_file(home), json.dumps(node).encode(), 0o600)
-    return address
+    return str(node["address"])
 
 
 def stop(home: Home) -> bool:
@@ -111,10 +130,20 @@ def stop(home: Home) -> bool:
         node = own_node(home)
         if not node:
             return False
-        ended = _end(int(node["group"]), str(node["temp_dir"]))
-        shutil.rmtree(node["temp_dir"], ignore_errors=True)
+        ended, temp_dir = _end(node["group"], node["temp_dir"]), Path(node["temp_dir"])
+        if ended and temp_dir.is_dir() and not _others_files(temp_dir) and not _in_use(temp_dir):
+            shutil.rmtree(temp_dir, ignore_errors=True)
         node_file(home).unlink(missing_ok=True)
+        remove_left(own_cache())
     return ended
+
+
+def check_not_running(home: Home) -> None:
+    """Raise RecipeError where this machine's Ray runs."""
+    if node := running(home):
+        raise RecipeError(
+            f"this machine's Ray runs already (cluster {node['address']}); end it first: graphmill cluster stop"
+        )
 
 
 def running(home: Home) -> dict[str, object]:
@@ -137,11 +166,10 @@ def _processes(group: int, temp_dir: str) -> list[psutil.Process]:
 
 
 def _is_rays(process: psutil.Process, temp_dir: str) -> bool:
-    if any(temp_dir in part for part in process.cmdline()):
-        return True
-    with contextlib.suppress(psutil.Error):  # workers and agents have names of their own
-        return process.uids().real == os.geteuid() and any(part.startswith("ray::") for part in process.cmdline())
-    return False
+    # Workers and agents have names of their own.
+    return process.uids().real == os.geteuid() and any(
+        temp_dir in part or part.startswith("ray::") for part in process.cmdline()
+    )
 
 
 def _end(group: int, temp_dir: str) -> bool:
@@ -162,7 +190,9 @@ def _end(group: int, temp_dir: str) -> bool:
 def _make_token(home: Home, options: NodeOptions) -> None:
     path = cluster_folder(home) / TOKEN_FILE
     if options.address is None:
-        if not path.exists():
+        for name in SAID:  # a cluster's token is that of its head's home
+            os.environ.pop(name, None)
+        if not path.exists() or not known_cluster(home).get("head", True):  # who knows that one has not to know this
             write_atomic(path, secrets.token_hex(_TOKEN_BYTES).encode(), 0o600)
     elif "RAY_AUTH_MODE" not in ray_environment(home):
         raise RecipeError(
@@ -171,15 +201,15 @@ def _make_token(home: Home, options: NodeOptions) -> None:
         )
 
 
-def keep_token(home: Home, source: Path) -> None:
-    """Keep a copy of a token in the home, for its owner alone. Raises RecipeError."""
-    try:
-        content = source.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise RecipeError(f"--token-file {source}: {error}") from error
-    if not content or len(content.split()) != 1:
-        raise RecipeError(f"--token-file {source} holds no token: one word is expected there")
-    write_atomic(cluster_folder(home) / TOKEN_FILE, content.encode(), 0o600)
+def keep_token(home: Home, token: str, address: str) -> None:
+    """Keep the token of a cluster that this machine joins in the home, for its owner alone."""
+    write_atomic(cluster_folder(home) / TOKEN_FILE, token.encode(), 0o600)
+    keep_known(home, address, is_head=False)
+
+
+def keep_known(home: Home, address: str, *, is_head: bool) -> None:
+    """Keep of which cluster the home's token is."""
+    write_atomic(cluster_folder(home) / KNOWN_FILE, json.dumps({"address": address, "head": is_head}).encode(), 0o600)
 
 
 def _check_ports(options: NodeOptions) -> None:
@@ -192,11 +222,13 @@ def _check_ports(options: NodeOptions) -> None:
             f"{', '.join(map(str, _node_ports(options).values()))}); take another, or another --shift-ports"
         )
     for name, port in {**ports, **_node_ports(options)}.items():
-        with socket.socket() as free:
+        with socket.socket(socket.AF_INET6 if ":" in (options.node_ip or "") else socket.AF_INET) as free:
             free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 free.bind((options.node_ip or "", port))
             except OSError as error:
+                if error.errno == errno.EADDRNOTAVAIL:
+                    raise RecipeError(f"--node-ip {options.node_ip} is no address of this machine") from error
                 raise RecipeError(
                     f"port {port} ({name}) of this machine cannot be had: {error.strerror}; another Ray may run here "
                     "(two jobs of Slurm on one node, say): end it, or take other ports: --port and --shift-ports"
@@ -207,29 +239,53 @@ def _node_ports(options: NodeOptions) -> dict[str, int]:
     return {name: port + options.shift for name, port in {**NODE_PORTS, **AGENT_PORTS}.items()}
 
 
-def _own_folder(temp_dir: Path) -> Path:
-    """Return an empty folder for Ray in a folder that nobody else may enter: Ray opens its own to everybody."""
+def check_parent(temp_dir: Path) -> None:
+    """See that Ray's folder is to lie in one that nobody else may enter: Ray opens its own to everybody."""
     if len(str(temp_dir) + _SOCKETS) > _LONGEST_SOCKET:
         raise RecipeError(
             f"--temp-dir {temp_dir} is too long a name: sockets lie there, whose paths may have {_LONGEST_SOCKET} "
             "characters; take a short one on a disk of this machine"
         )
-    temp_dir.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    status = temp_dir.parent.stat()
-    if status.st_uid != os.geteuid() or status.st_mode & 0o077:
-        raise RecipeError(f"{temp_dir.parent} has to be a folder of yours that nobody else may enter (mode 0700)")
-    if temp_dir.exists():
-        if not temp_dir.is_dir() or any(not path.name.startswith(_RAYS_NAMES) for path in temp_dir.iterdir()):
+    parent = temp_dir.parent
+    parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = parent.stat()
+    if parent != parent.resolve() or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+        raise RecipeError(
+            f"{parent} has to be a folder of yours that nobody else may enter (mode 0700), and no link; name another "
+            "by --temp-dir"
+        )
+    for above in parent.parents:
+        status = above.stat()
+        if status.st_uid not in (os.geteuid(), 0) or (status.st_mode & 0o022 and not status.st_mode & S_ISVTX):
+            raise RecipeError(f"{above} lets others exchange {parent}; name another place by --temp-dir")
+
+
+def _own_folder(temp_dir: Path) -> Path:
+    """Return an empty folder for Ray. Raises RecipeError: another Ray uses it, or it is somebody's."""
+    if temp_dir.exists() or temp_dir.is_symlink():
+        if _others_files(temp_dir):
             raise RecipeError(
                 f"--temp-dir {temp_dir} holds more than Ray's files, and would be emptied; name a new folder"
             )
-        if any(
-            f"{temp_dir}/" in " ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])
-        ):
+        if _in_use(temp_dir):
             raise RecipeError(f"--temp-dir {temp_dir} is in use by another Ray; name a new folder")
         shutil.rmtree(temp_dir)
     temp_dir.mkdir()
     return temp_dir
+
+
+def _others_files(temp_dir: Path) -> bool:
+    """Whether there is something that Ray has not made for this user."""
+    if temp_dir.is_symlink() or not temp_dir.is_dir() or temp_dir.stat().st_uid != os.geteuid():
+        return True
+    return any(not path.name.startswith(_RAYS_NAMES) for path in temp_dir.iterdir())
+
+
+def _in_use(temp_dir: Path) -> bool:
+    """Whether a process has files there."""
+    return any(
+        f"{temp_dir}/" in " ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])
+    )
 
 
 def _arguments(options: NodeOptions, temp_dir: Path) -> list[str]:

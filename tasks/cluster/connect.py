@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -11,6 +13,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 from pydantic import ValidationError
@@ -22,8 +25,11 @@ from tasks.processes.children import ROOT
 from tasks.storage.file_names import file_name
 from tasks.storage.home import Home
 
-TOKEN_FILE = "token"
+TOKEN_FILE, KNOWN_FILE = "token", "known.json"
+_TOKEN_TEXT = re.compile(r"[!-~]{16,4096}")
 _MODE, _TOKEN, _TOKEN_PATH = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
+SAID = (_MODE, _TOKEN, _TOKEN_PATH)
+"""Variables by which Ray finds a token."""
 _WAY_IN = "give the token that `graphmill cluster start` has printed the path of: RAY_AUTH_TOKEN_PATH=FILE (mode 0600)"
 
 
@@ -38,12 +44,27 @@ def node_file(home: Home) -> Path:
 
 
 def own_node(home: Home) -> dict[str, Any]:
-    """Return what `graphmill cluster start` or join has written of this machine's Ray; nothing: they have not."""
+    """Return what `graphmill cluster start` or join has written of this machine's Ray; nothing: they have not.
+
+    Raises RecipeError: the file is damaged.
+    """
+    path = node_file(home)
     try:
-        node: dict[str, Any] = json.loads(node_file(home).read_text(encoding="utf-8"))
+        node: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return {**node, "address": str(node["address"]), "group": int(node["group"]), "temp_dir": str(node["temp_dir"])}
     except FileNotFoundError:
         return {}
-    return node
+    except (ValueError, KeyError, TypeError) as error:
+        raise RecipeError(f"{path} is damaged; end Ray's processes, if there are any, and remove it") from error
+
+
+def known_cluster(home: Home) -> dict[str, Any]:
+    """Return `address` of the cluster whose token the home has, and whether this is its `head`; nothing: of none."""
+    try:
+        known: dict[str, Any] = json.loads((cluster_folder(home) / KNOWN_FILE).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return {}
+    return known
 
 
 def named_cluster(address: str) -> ClusterConfig:
@@ -54,18 +75,44 @@ def named_cluster(address: str) -> ClusterConfig:
         raise RecipeError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
 
 
+def choose_cluster(address: str) -> ClusterConfig:
+    """As `named_cluster`, of the one that who runs this command has named. Raises RecipeError."""
+    config = named_cluster(address)
+    if address != "auto":
+        os.environ["RAY_ADDRESS"] = address
+    return config
+
+
+def choose_token(path: Path | None) -> None:
+    """Let this process come with the token of a file, and no other."""
+    if path is not None:
+        for name in SAID:
+            os.environ.pop(name, None)
+        os.environ |= {_MODE: "token", _TOKEN_PATH: str(path.absolute())}
+
+
 def cluster_address(config: ClusterConfig, home: Home) -> str:
-    """Return host:port of the head that `cluster.address` means. Raises RecipeError: none is known."""
+    """Return host:port of the head that `cluster.address` means.
+
+    Raises RecipeError: none is known; or a recipe names one that nobody here has chosen: it would be sent the token.
+    """
     assert config.address is not None
+    chosen, node = os.environ.get("RAY_ADDRESS") or "auto", own_node(home)
     if config.address != "auto":
+        if config.address not in (chosen, node.get("address"), known_cluster(home).get("address")):
+            raise RecipeError(
+                f"cluster.address={config.address} is no cluster that this home has begun or joined, and would be sent "
+                f"its token; where it is yours: --cluster {config.address} on the command line, or RAY_ADDRESS"
+            )
         return config.address
-    if address := os.environ.get("RAY_ADDRESS"):
-        return named_cluster(address).address or ""
-    if node := own_node(home):
+    if chosen != "auto":
+        return named_cluster(chosen).address or ""
+    if node:
         return str(node["address"])
     rays_own = Path(os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp") / "ray" / "ray_current_cluster"
-    if rays_own.is_file() and rays_own.stat().st_uid == os.geteuid():
-        return rays_own.read_text(encoding="utf-8").strip()
+    with contextlib.suppress(OSError), os.fdopen(os.open(rays_own, os.O_RDONLY | os.O_NOFOLLOW)) as file:
+        if os.fstat(file.fileno()).st_uid == os.geteuid():
+            return named_cluster(file.read(300).strip()).address or ""
     raise RecipeError(
         "cluster.address=auto, and no cluster is known here: RAY_ADDRESS is not set, and neither graphmill nor Ray has "
         "begun one on this machine. Begin one with `graphmill cluster start`, or name its head: --cluster HOST:6379"
@@ -84,14 +131,21 @@ def ray_environment(home: Home) -> dict[str, str]:
 def check_token(home: Home) -> None:
     """Raise RecipeError where the file of a token cannot be read: Ray would abort the process."""
     path = {**os.environ, **ray_environment(home)}.get(_TOKEN_PATH)
-    if os.environ.get(_TOKEN) or path is None:
-        return
+    if not os.environ.get(_TOKEN) and path is not None:
+        read_token(Path(path))
+
+
+def read_token(path: Path) -> str:
+    """Return the token that a file holds. Raises RecipeError."""
     try:
-        content = Path(path).read_text(encoding="utf-8").strip()
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # a pipe is not waited for
+            is_file = S_ISREG(os.fstat(file.fileno()).st_mode)
+            content = file.read(5000).decode().strip() if is_file else ""
     except (OSError, UnicodeDecodeError) as error:
-        raise RecipeError(f"the token of the cluster cannot be read: {error}; {_WAY_IN}") from error
-    if not content:
-        raise RecipeError(f"{path} is empty, and should hold the token of the cluster; {_WAY_IN}")
+        raise RecipeError(f"the token of the cluster cannot be read from {path}: {error}; {_WAY_IN}") from error
+    if not _TOKEN_TEXT.fullmatch(content):
+        raise RecipeError(f"{path} holds no token, which is one word of 16 letters and digits or more; {_WAY_IN}")
+    return content
 
 
 def check_reached(address: str, config: ClusterConfig, home: Home, *, here: bool = False) -> None:
@@ -103,13 +157,14 @@ def check_reached(address: str, config: ClusterConfig, home: Home, *, here: bool
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), REACH_SECONDS).close()
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a name that none can be
+        why = getattr(error, "strerror", None) or error
         raise StageError(
-            f"no cluster answers at {address}: {error.strerror or error}; see `graphmill cluster status` there, and "
-            "that this machine may reach the port"
+            f"no cluster answers at {address}: {why}; see `graphmill cluster status` there, and that this machine may "
+            "reach the port"
         ) from error
     check_token(home)
-    own = {name: os.environ[name] for name in _SAID if name in os.environ} | ray_environment(home)
+    own = {name: os.environ[name] for name in SAID if name in os.environ} | ray_environment(home)
     if here:
         os.environ |= own
     with ThreadPoolExecutor() as threads:  # a second each
@@ -127,9 +182,6 @@ def check_reached(address: str, config: ClusterConfig, home: Home, *, here: bool
             "`graphmill cluster start`, or with RAY_AUTH_MODE=token; on a network where nobody else is, "
             "cluster.require_token=false takes it as it is"
         )
-
-
-_SAID = (_MODE, _TOKEN, _TOKEN_PATH)
 
 
 def answer_of(address: str) -> str:
@@ -151,7 +203,8 @@ _ASK = "import sys; from tasks.cluster.connect import answer_of; print(answer_of
 
 def _asked(address: str, variables: dict[str, str]) -> str:
     """Return what a head says to a process with these variables of Ray's."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")} | variables
+    kept = {name: value for name, value in os.environ.items() if not re.match("RAY_(?!USE_TLS|TLS_)", name)}
+    environment = kept | variables
     command = [sys.executable, "-c", _ASK, address]
     try:
         asked = subprocess.run(
@@ -174,7 +227,9 @@ def connected(address: str, home: Home) -> Iterator[None]:
     node = own_node(home)
     place = {"_node_ip_address": node["node_ip"]} if node.get("address") == address and "node_ip" in node else {}
     try:
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR", **place)
+        # Ray has the driver's folder searched first for modules, under the same name on every machine.
+        with contextlib.chdir("/"):
+            ray.init(address=address, log_to_driver=False, logging_level="ERROR", **place)
     except Exception as error:
         raise StageError(
             f"this machine could not join the cluster at {address}: {first_line(str(error))}. Who begins a run has to "
@@ -188,4 +243,5 @@ def connected(address: str, home: Home) -> Iterator[None]:
 
 def first_line(text: str) -> str:
     """Return the first line that says something."""
-    return next((line.strip() for line in text.splitlines() if line.strip()), "")[:300]
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")[:300]
+    return "".join(letter if letter.isprintable() else "?" for letter in line)

@@ -35,7 +35,7 @@ _ARTIFACTS = "artifacts"
 _READABLE = (_ARTIFACTS, "work")
 _PARTS = ".parts"
 """Ends the file beside a fetched one that tells which of its bytes are there; none: all."""
-_USED, _ROOM_LOCK = ".used", ".room"
+_USED, _ROOM_LOCK, _FETCHING = ".used", ".room", ".fetching"
 _DRAFT = ".coming"
 _GROWING = (".log", ".jsonl")
 """Endings of files of which what is new is sent, without waiting for more."""
@@ -154,21 +154,50 @@ class FetchedFiles:
             relative = path.relative_to(self._folder)
             artifact = self._folder / Path(*relative.parts[:2])
             with self._lock:
-                self._use(artifact)
-                with file_lock(artifact / ".fetching"):
+                is_new = self._use(artifact)
+                with file_lock(artifact / _FETCHING):
+                    if is_new:
+                        self._renew(artifact)
                     self._complete(path, f"{_ARTIFACTS}/{relative.as_posix()}", start, stop, artifact)
         elif path.is_relative_to(self._scratch):
             with self._lock:
                 self._complete(path, path.relative_to(self._scratch).as_posix(), start, stop, None)
 
-    def _use(self, artifact: Path) -> None:
-        if artifact not in self._used:
-            with file_lock(self._folder / _ROOM_LOCK):
-                artifact.mkdir(parents=True, exist_ok=True)
-                descriptor = os.open(artifact / _USED, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-                fcntl.flock(descriptor, fcntl.LOCK_SH)
-                os.utime(artifact / _USED)
-            self._used[artifact] = descriptor
+    def _use(self, artifact: Path) -> bool:
+        """Keep an artifact from being taken out; return whether it was not kept before."""
+        if artifact in self._used:
+            return False
+        with file_lock(self._folder / _ROOM_LOCK):
+            artifact.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(artifact / _USED, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            os.utime(artifact / _USED)
+        self._used[artifact] = descriptor
+        return True
+
+    def _renew(self, artifact: Path) -> None:
+        """Forget what was fetched of an artifact that the home has made anew since, or another home has made."""
+        manifest = artifact / MANIFEST_NAME
+        if not manifest.exists():
+            return
+        import ray
+
+        name = f"{_ARTIFACTS}/{manifest.relative_to(self._folder).as_posix()}"
+        size = ray.get(self._files.size.remote(name))
+        if b"".join(block.tobytes() for _, block in blocks_of(self._files, name, 0, size)) == manifest.read_bytes():
+            return
+        try:
+            fcntl.flock(self._used[artifact], fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise IntegrityError(
+                f"{artifact} was made anew since it was fetched, and another run reads what was; run again after it"
+            ) from None
+        for path in artifact.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.name not in (_USED, _FETCHING):
+                path.unlink()
+        fcntl.flock(self._used[artifact], fcntl.LOCK_SH)
 
     def _complete(self, path: Path, name: str, start: int, stop: int | None, artifact: Path | None) -> None:
         import ray

@@ -54,8 +54,13 @@ def compare(name: str, found: dict[str, str]) -> None:
 
 
 def own_cache() -> Home:
-    """Return where this machine keeps what it has fetched, and what goes with a process."""
-    return Home(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "graphmill" / "cluster")
+    """Return where this machine keeps what it has fetched, and what goes with a process. Raises StageError."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "graphmill" / "cluster"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if folder.stat().st_uid != os.geteuid():
+        raise StageError(f"{folder}, for what is fetched, is another user's; remove it, or set XDG_CACHE_HOME")
+    folder.chmod(0o700)
+    return Home(folder)
 
 
 def mark_home(work: Path, text: str) -> None:

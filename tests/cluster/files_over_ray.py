@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
@@ -76,6 +77,31 @@ def what_is_used_stays(files: Any, home: Home, folder: Path) -> None:
     fetched.close()
     FetchedFiles(files, str(home.root), folder / "cache", folder / "scratch", 1)
     assert not here.parent.exists()
+
+
+def what_was_made_anew_is_fetched_anew(files: Any, home: Home, folder: Path) -> None:
+    """Under the same key: by another seed of the device, by another home."""
+    first = FetchedFiles(files, str(home.root), folder / "cache", folder / "scratch", 1e9)
+    source = home.artifacts / "partition" / "graph"
+    kept = {path: path.read_bytes() for path in (source / "label.npy", source / "manifest.json")}
+    here = first.here(str(source / "label.npy"))
+    try:
+        (source / "label.npy").write_bytes(b"other")
+        manifest = json.loads(kept[source / "manifest.json"])
+        manifest["files"]["label.npy"]["sha256"] = file_digest(source / "label.npy")
+        (source / "manifest.json").write_text(json.dumps(manifest))
+        second = FetchedFiles(files, str(home.root), folder / "cache", folder / "scratch", 1e9)
+        with pytest.raises(IntegrityError, match="another run reads what was"):
+            second.here(str(source / "label.npy"))
+        first.close()
+        third = FetchedFiles(files, str(home.root), folder / "cache", folder / "scratch", 1e9)
+        second.close()
+        assert third.here(str(source / "label.npy")).read_bytes() == b"other"
+        assert here.read_bytes() == b"other"
+        third.close()
+    finally:
+        for path, content in kept.items():
+            path.write_bytes(content)
 
 
 def several_fetch_at_once(files: Any, home: Home, folder: Path) -> None:
@@ -156,6 +182,7 @@ def main(home: Home, folder: Path) -> None:
             fetches_parts_then_the_rest,
             refuses_what_is_not_the_artifacts,
             what_is_used_stays,
+            what_was_made_anew_is_fetched_anew,
             several_fetch_at_once,
             a_mirror_sends_what_is_whole,
             a_mirror_of_an_attempt_that_is_over_ends,

@@ -119,8 +119,9 @@ def open_cluster(cluster: Cluster, tmp_path: Path) -> Iterator[str]:
 
 
 def test_a_cluster_that_anybody_may_enter_is_refused_unless_it_is_wanted(
-    open_cluster: str, cluster: Cluster, other: Raylet, tmp_path: Path
+    open_cluster: str, cluster: Cluster, other: Raylet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", open_cluster)
     with pytest.raises(RecipeError, match=r"asks for no token: .*cluster\.require_token=false takes it as it is"):
         check_reached(open_cluster, ClusterConfig(address=open_cluster), other.home)
     config = ClusterConfig(address=open_cluster, require_token=False)

@@ -11,7 +11,7 @@ import pytest
 
 from configs.errors import RecipeError, StageError
 from configs.values.cluster import ClusterConfig
-from flows.cluster.nodes import NodeOptions, _own_folder, keep_token, start
+from flows.cluster.nodes import NodeOptions, _make_token, _own_folder, check_parent, keep_known, keep_token, start, stop
 from tasks.cluster.connect import (
     TOKEN_FILE,
     check_reached,
@@ -20,6 +20,7 @@ from tasks.cluster.connect import (
     cluster_folder,
     node_file,
     ray_environment,
+    read_token,
 )
 from tasks.storage.home import Home
 from tests.cluster.raylets import free_shift
@@ -44,13 +45,30 @@ def test_the_nearest_cluster_is_meant(home: Home, tmp_path: Path, monkeypatch: p
     rays_own.write_text("10.0.0.1:6379\n")
     assert cluster_address(AUTO, home) == "10.0.0.1:6379"
     cluster_folder(home).mkdir()
-    node_file(home).write_text(json.dumps({"address": "10.0.0.2:6379"}))
+    node_file(home).write_text(json.dumps({"address": "10.0.0.2:6379", "group": 1, "temp_dir": "/t"}))
     assert cluster_address(AUTO, home) == "10.0.0.2:6379"
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.3:6379")
     assert cluster_address(AUTO, home) == "10.0.0.3:6379"
-    assert cluster_address(ClusterConfig(address="node4:7000"), home) == "node4:7000"
     monkeypatch.setenv("RAY_ADDRESS", "ray://node5:10001")
     with pytest.raises(RecipeError, match=r"^'ray://node5:10001' is neither auto nor host:port.* outside of a cluster"):
+        cluster_address(AUTO, home)
+
+
+def test_a_recipe_sends_the_token_to_no_cluster_that_nobody_has_chosen(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = ClusterConfig(address="node4:7000")
+    cluster_folder(home).mkdir()
+    with pytest.raises(RecipeError, match=r"would be sent its token.*--cluster node4:7000 on the command line"):
+        cluster_address(named, home)
+    keep_token(home, "x" * 32, "node4:7000")
+    assert cluster_address(named, home) == "node4:7000"
+    with pytest.raises(RecipeError, match="would be sent its token"):
+        cluster_address(ClusterConfig(address="node5:7000"), home)
+    monkeypatch.setenv("RAY_ADDRESS", "node5:7000")
+    assert cluster_address(ClusterConfig(address="node5:7000"), home) == "node5:7000"
+    monkeypatch.setenv("RAY_ADDRESS", "auto")
+    with pytest.raises(RecipeError, match="RAY_ADDRESS is not set"):
         cluster_address(AUTO, home)
 
 
@@ -69,43 +87,92 @@ def test_a_token_is_that_of_the_variables_else_the_homes(home: Home, monkeypatch
     check_token(home)
     token = cluster_folder(home) / TOKEN_FILE
     token.parent.mkdir()
-    token.write_text("")
+    token.write_text("a")
     assert ray_environment(home)["RAY_AUTH_TOKEN_PATH"] == str(token)
     assert ray_environment(home)["RAY_AUTH_MODE"] == "token"
-    with pytest.raises(RecipeError, match=r"is empty.*RAY_AUTH_TOKEN_PATH=FILE"):
+    with pytest.raises(RecipeError, match=r"holds no token.*RAY_AUTH_TOKEN_PATH=FILE"):
         check_token(home)
-    token.write_text("abc\n")
+    token.write_text("0123456789abcdef\n")
     check_token(home)
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", "/nowhere")
     assert "RAY_AUTH_TOKEN_PATH" not in ray_environment(home)
-    with pytest.raises(RecipeError, match=r"cannot be read: .*/nowhere"):
+    with pytest.raises(RecipeError, match=r"cannot be read from /nowhere"):
         check_token(home)
     monkeypatch.setenv("RAY_AUTH_TOKEN", "abc")
     check_token(home)
 
 
-def test_a_token_is_kept_for_its_owner_alone(home: Home, tmp_path: Path) -> None:
+def test_what_is_no_token_is_refused(tmp_path: Path) -> None:
     source = tmp_path / "copy"
-    for content, words in ((b"", "holds no token"), (b"two words", "holds no token"), (b"\xff", "can't decode")):
+    for content in (b"", b"short", b"two words of many letters", "größer als vier Kilobyte".encode(), b"x" * 5000):
         source.write_bytes(content)
+        with pytest.raises(RecipeError, match="holds no token"):
+            read_token(source)
+    source.write_bytes(b"\xff")
+    with pytest.raises(RecipeError, match="can't decode"):
+        read_token(source)
+    os.mkfifo(tmp_path / "pipe")
+    for path, words in ((tmp_path / "missing", "No such file"), (tmp_path, "holds no token|Is a directory")):
         with pytest.raises(RecipeError, match=words):
-            keep_token(home, source)
-    with pytest.raises(RecipeError, match="No such file"):
-        keep_token(home, tmp_path / "missing")
-    assert not (cluster_folder(home) / TOKEN_FILE).exists()
-    source.write_text("abc\n")
-    keep_token(home, source)
+            read_token(path)
+    with pytest.raises(RecipeError, match="holds no token"):
+        read_token(tmp_path / "pipe")
+
+
+def test_a_token_is_kept_for_its_owner_alone(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = cluster_folder(home) / TOKEN_FILE
-    assert (kept.read_text(), kept.stat().st_mode & 0o777) == ("abc", 0o600)
+    kept.parent.mkdir()
+    keep_token(home, "x" * 32, "node1:6379")
+    assert (kept.read_text(), kept.stat().st_mode & 0o777) == ("x" * 32, 0o600)
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "of another cluster")
+    _make_token(home, NodeOptions(None))  # a head's own: who has the other cluster's does not get into this one
+    own = kept.read_text()
+    assert len(own) == 64
+    assert "RAY_AUTH_TOKEN" not in os.environ
+    keep_known(home, "node2:6379", is_head=True)
+    _make_token(home, NodeOptions(None))
+    assert kept.read_text() == own
+
+
+def test_a_token_that_is_refused_takes_the_place_of_none(home: Home, tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("y" * 32)
+    cluster_folder(home).mkdir()
+    keep_token(home, "x" * 32, "node1:6379")
+    address = f"127.0.0.1:{6379 + free_shift()}"
+    refused = graphmill(home.root, "cluster", "join", address, "--token-file", str(tmp_path / "other"))
+    assert f"no cluster answers at {address}" in refused.stderr
+    assert (cluster_folder(home) / TOKEN_FILE).read_text() == "x" * 32
+
+
+def test_a_damaged_file_of_this_machines_ray_is_named_and_removes_nothing(home: Home, tmp_path: Path) -> None:
+    cluster_folder(home).mkdir()
+    node = node_file(home)
+    for content in ('{"address"', '{"address": "x:1"}'):
+        node.write_text(content)
+        with pytest.raises(RecipeError, match=r"is damaged; end Ray's processes"):
+            stop(home)
+    (tmp_path / "precious").mkdir()
+    node.write_text(json.dumps({"address": "x:1", "group": 999999, "temp_dir": str(tmp_path / "precious")}))
+    assert not stop(home)
+    assert (tmp_path / "precious").exists()
+    assert not node.exists()
 
 
 def test_rays_folder_is_empty_and_in_one_that_nobody_else_may_enter(short_folder: Path) -> None:
     with pytest.raises(RecipeError, match=r"too long a name.* 107 characters"):
-        _own_folder(short_folder / ("x" * 30))
+        check_parent(short_folder / ("x" * 30))
     for mode in (0o755, 0o710, 0o701):
         short_folder.chmod(mode)
         with pytest.raises(RecipeError, match=r"nobody else may enter \(mode 0700\)"):
-            _own_folder(short_folder / "r")
+            check_parent(short_folder / "r")
+    short_folder.chmod(0o777)
+    with pytest.raises(RecipeError, match=f"^{short_folder} lets others exchange .*--temp-dir"):
+        check_parent(short_folder / "new" / "r")
+    short_folder.chmod(0o755)
+    check_parent(short_folder / "new" / "r")
+    (short_folder / "link").symlink_to(short_folder / "new")
+    with pytest.raises(RecipeError, match="and no link"):
+        check_parent(short_folder / "link" / "r")
     made = _own_folder(short_folder / "new" / "r")
     assert made.parent.stat().st_mode & 0o777 == 0o700
     (made / "session_latest").touch()

@@ -81,6 +81,10 @@ _SEEDS = 200
 
 def _with_cluster(overrides: list[str] | None, cluster: str | None) -> list[str]:
     """Return the changes of a recipe with what `--cluster` says."""
+    if cluster is not None:
+        from tasks.cluster.connect import choose_cluster
+
+        choose_cluster(cluster)
     return [*([] if cluster is None else [f"cluster.address={json.dumps(cluster)}"]), *(overrides or ())]
 
 
