@@ -189,7 +189,7 @@ def answer_of(address: str) -> str:
 
     Loads Ray, which reads its variables then and never again.
     """
-    from ray._raylet import GcsClient
+    from ray._raylet import GcsClient  # type: ignore[attr-defined]
 
     try:
         GcsClient(address=address).get_all_node_info(timeout=REACH_SECONDS)
