@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from configs.errors import IntegrityError, StageError
 from tasks.cluster.connect import first_line
-from tasks.cluster.machines import Machine
+from tasks.cluster.machines import Machine, end_with_raylet
 from tasks.cluster.settings import BLOCK_BYTES, BLOCKS_AHEAD, PART_BYTES
 from tasks.storage.artifacts import MANIFEST_NAME, file_digest, file_lock, write_atomic
 from tasks.storage.file_names import beside
@@ -47,6 +47,7 @@ class HomeFiles:
     with it ends what a rank of that attempt, cut off somewhere, may write."""
 
     def __init__(self, home: str, work: str) -> None:
+        end_with_raylet()
         self._home, self._work = Path(home), Path(work)
 
     def size(self, name: str) -> int:

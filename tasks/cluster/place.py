@@ -24,6 +24,7 @@ import psutil
 
 from configs.errors import GraphmillError, StageError
 from tasks.cluster.files import FetchedFiles, Mirror, rerooted
+from tasks.cluster.machines import end_with_raylet
 from tasks.cluster.order import Order
 from tasks.cluster.settings import LOOK_SECONDS
 from tasks.processes.children import MACHINE, PARENT, ROOT, inherited_environment
@@ -82,6 +83,7 @@ class Place:
 
     def __init__(self, order: Order, seen_text: str, files: Any, *, is_own: bool, has_main: bool) -> None:
         """`is_own`: this is the machine of the home; `has_main`: rank 0 is here; `files`: a HomeFiles' handle."""
+        end_with_raylet()
         self._order, self._files, self._has_main = order, files, has_main
         self._is_own, self._sees = is_own, is_own or sees_home(order.work, seen_text)
         self._writes_itself = is_own or (self._sees and order.shares_files)

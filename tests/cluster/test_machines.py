@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
+
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +14,7 @@ from hypothesis import strategies as st
 from configs.errors import StageError
 from tasks.cluster.machines import Machine, Need, assign
 from tasks.cluster.place import compare, versions
+from tasks.processes.children import ROOT
 
 
 def machine(name: str, cpus: float, gpus: float = 0, memory_bytes: float = 8e9, *, is_own: bool = False) -> Machine:
@@ -84,3 +90,19 @@ def test_other_versions_are_named_with_their_machine() -> None:
     other = {**versions(), "torch": "1.0.0", "Python": "2.7.18"}
     with pytest.raises(StageError, match=r"^node2 .*Python is 2\.7\.18 there and 3\..* here; torch is 1\.0\.0 there"):
         compare("node2", other)
+
+
+def test_an_actor_ends_with_the_process_that_began_it() -> None:
+    actor = "import time; from tasks.cluster.machines import end_with_raylet; end_with_raylet(); time.sleep(100)"
+    raylet = f"import subprocess, sys, time; print(subprocess.Popen([sys.executable, '-c', {actor!r}]).pid, flush=True)"
+    with subprocess.Popen(
+        [sys.executable, "-c", f"{raylet}; time.sleep(100)"], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        child = psutil.Process(int(parent.stdout.readline()))
+        while len(child.threads()) == 1:  # not there yet
+            time.sleep(0.1)
+        time.sleep(1.5)
+        assert child.is_running()
+        parent.kill()
+    assert not psutil.wait_procs([child], timeout=20)[1]
