@@ -14,7 +14,7 @@ case ${1:-} in
     command -v kubectl >/dev/null || packages+=(kubernetes-client)
     ;;
   --containers)
-    packages+=(podman runc netavark aardvark-dns debootstrap docker-compose)
+    packages+=(podman runc iptables netavark aardvark-dns debootstrap docker-compose)
     ;;
   "") ;;
   *) echo "$0 [--developer | --containers]" >&2; exit 2 ;;

@@ -44,6 +44,10 @@ WARNING, MESSAGE = "warning: ", "message: "
 """How lines begin that are the stage's own; a warning stays in its record."""
 
 
+LOST_CODE = 3
+"""Exit code of what starts ranks on a cluster where a machine is lost: another attempt may go well."""
+
+
 class WorkerDiedError(StageError):
     """The worker, or one of several, ended without an outcome: another attempt may go well."""
 

@@ -135,11 +135,14 @@ def status(
     from dataclasses import asdict
 
     from flows.cluster.machines import show_machines
+    from flows.cluster.nodes import check_own_ray
     from flows.terminal.console import print_result
     from tasks.cluster.connect import choose_cluster
     from tasks.cluster.survey import surveyed
 
-    machines = surveyed(choose_cluster(cluster), open_home(home))
+    place, config = open_home(home), choose_cluster(cluster)
+    check_own_ray(place)
+    machines = surveyed(config, place)
     print_result(as_json, {"machines": [asdict(one) for one in machines]}, lambda: show_machines(machines))
 
 

@@ -49,6 +49,7 @@ def placement(recipe: Recipe, machines: Sequence[Looked], rank_bytes: float) -> 
             text += f", {share.count} of {share.machine.gpus:g} GPUs"
         if in_parts and num_parts % train.num_ranks == 0:
             each = num_parts // train.num_ranks
-            text += f", parts {share.first * each} to {(share.first + share.count) * each - 1}"
+            first, last = share.first * each, (share.first + share.count) * each - 1
+            text += f", part {first}" if first == last else f", parts {first} to {last}"
         lines.append(f"{text}; about {format_bytes(memory)} of memory with Ray")
     return lines

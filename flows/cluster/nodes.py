@@ -146,6 +146,16 @@ def check_not_running(home: Home) -> None:
         )
 
 
+def check_own_ray(home: Home) -> None:
+    """Raise StageError where this machine's Ray has ended by itself: it would be waited for by the minute."""
+    node = own_node(home)
+    if node and not _processes(node["group"], node["temp_dir"]):
+        raise StageError(
+            f"this machine's Ray has ended, and was one of the cluster of {node['address']}: `graphmill cluster join "
+            f"{node['address']}` again, or `graphmill cluster start` where it is the head"
+        )
+
+
 def running(home: Home) -> dict[str, object]:
     """Return what is known of this machine's Ray where it runs; what was left of one that ended is removed."""
     node = own_node(home)

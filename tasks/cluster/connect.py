@@ -30,7 +30,10 @@ _TOKEN_TEXT = re.compile(r"[!-~]{16,4096}")
 _MODE, _TOKEN, _TOKEN_PATH = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 SAID = (_MODE, _TOKEN, _TOKEN_PATH)
 """Variables by which Ray finds a token."""
-_WAY_IN = "give the token that `graphmill cluster start` has printed the path of: RAY_AUTH_TOKEN_PATH=FILE (mode 0600)"
+_WAY_IN = (
+    "give the token that `graphmill cluster start` has printed the path of: `cluster join --token-file FILE`, else "
+    "RAY_AUTH_TOKEN_PATH=FILE (mode 0600)"
+)
 
 
 def cluster_folder(home: Home) -> Path:

@@ -29,10 +29,7 @@ from tasks.cluster.place import Place, compare, mark_home
 from tasks.cluster.settings import ANSWER_SECONDS, LOOK_SECONDS
 from tasks.processes.children import PARENT, describe_exit, die_with_parent
 from tasks.storage.home import Home
-from tasks.supervise import ERROR_FILE, MESSAGE, write_error
-
-LOST_CODE = 3
-"""Exit code where a machine is lost: another attempt may go well."""
+from tasks.supervise import ERROR_FILE, LOST_CODE, MESSAGE, write_error
 
 
 def main() -> int:
@@ -85,7 +82,7 @@ def _run(order: Order, arguments: list[str]) -> int:
     try:
         for number, share in enumerate(shares):
             places.append(_place(order, need, share, group, number, seen_text, files))
-        return _Attempt(order, shares, places).run(arguments)
+        return _Attempt(order, own, shares, places).run(arguments)
     finally:
         with contextlib.suppress(Exception):
             ray.wait([place.end.remote() for place in places], num_returns=len(places), timeout=5 * LOOK_SECONDS)
@@ -154,8 +151,8 @@ def _text(machine: Machine) -> str:
 class _Attempt:
     """Ranks at work: waits for their ends, and passes on what they print."""
 
-    def __init__(self, order: Order, shares: Sequence[Share], places: Sequence[Any]) -> None:
-        self._order, self._shares, self._places = order, shares, places
+    def __init__(self, order: Order, own: Machine, shares: Sequence[Share], places: Sequence[Any]) -> None:
+        self._order, self._own, self._shares, self._places = order, own, shares, places
         self._printed: dict[Path, int] = {}
 
     def run(self, arguments: list[str]) -> int:
@@ -175,7 +172,10 @@ class _Attempt:
                     f"{share.machine.name} does not see {self._order.home}, and the ranks of this training exchange "
                     "files there: put the home on a file system that all machines share, or leave --cluster out"
                 )
-            say(f"{share.machine.name}: {share.text()}" + ("" if fact["sees"] else ", fetches what they read"))
+            say(
+                f"{share.machine.name}: {share.text()}"
+                + ("" if fact["sees"] else f"; files come from {self._own.name}")
+            )
         meeting = facts[0]["address"], facts[0]["port"]
         count = len(self._shares)
         running = {
@@ -212,7 +212,8 @@ class _Attempt:
             f"{outcome['sent_bytes'] / 1e6:,.0f} MB sent{fetched}"
         )
         if outcome["code"]:
-            print(f"rank {outcome['rank']} on {name} ended with {describe_exit(outcome['code'])}", flush=True)
+            ended = f"rank {outcome['rank']} on {name} ended with {describe_exit(outcome['code'])}"
+            say(ended) if outcome["code"] < 0 else print(ended, flush=True)  # others that end for that are no news
         return int(outcome["code"])
 
     def _lost(self, share: Share, error: Exception) -> int:

@@ -17,6 +17,7 @@ from tasks.storage.manifests import PartitionManifest
 from tasks.train.job import BEST, GnnJob
 from tasks.train.loaders.config_base import LoaderConfig, resolve_loader
 from tasks.train.loaders.configs import AutoConfig
+from tasks.train.strategies.configs import PartitionedConfig, PartitionParallelConfig
 
 if TYPE_CHECKING:
     from tasks.train.strategies.base import Ranks, Strategy
@@ -60,6 +61,15 @@ def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest)
         context.warn(
             f"each of the {world_size} ranks computes the whole graph in every step (loader {loader}), no faster than "
             "one; train.strategy=partition_parallel gives each its part, and other loaders share the seeds"
+        )
+    options = train.strategy
+    own_seeds = isinstance(options, PartitionParallelConfig) or getattr(options, "seeds", "") == "own"
+    if world_size > 1 and own_seeds and getattr(recipe.model, "norm", "") == "batch":
+        shuffled = " or train.strategy.seeds=shuffled" if isinstance(options, PartitionedConfig) else ""
+        context.warn(
+            "ranks take the seeds of their own parts, and model.norm=batch learns from each rank's batches: where "
+            "parts follow the classes, its statistics hold for no part, and the model is far worse; compare once with "
+            f"model.norm=layer{shuffled}"
         )
 
 

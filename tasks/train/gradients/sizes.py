@@ -184,7 +184,7 @@ def training_bytes(
     needed += int(fixed + scaled)
     most = counts.num_nodes * max(0.0, available_bytes() - (needed - scaled)) / max(scaled, 1.0)
     holders = "this machine holds" if machines == 1 else f"{machines} machines like this one hold"
-    return needed, f"{holders} {most:,.0f} nodes of such a graph, if the disk does"
+    return needed, f"{holders} {most / 1e6:,.0f} M nodes of such a graph, if the disk does"
 
 
 def part_bytes(

@@ -32,7 +32,7 @@ from tasks.processes.children import (
 )
 from tasks.stage import StageContext
 from tasks.storage.home import Home
-from tasks.supervise import Launcher, read_error
+from tasks.supervise import LOST_CODE, Launcher, read_error
 from tasks.train.job import (
     BEST,
     ERROR,
@@ -96,7 +96,8 @@ def run_training(job: AnyJob, context: StageContext, launcher: Launcher) -> dict
         if code == errno.ENOSPC:
             raise OSError(code, os.strerror(code))  # `disk_errors` says where
         if restarts < job.train.max_restarts:
-            context.warn(f"a rank died ({describe_exit(code)}); starting again from the last checkpoint")
+            why = "a machine was lost" if code == LOST_CODE else f"a rank died ({describe_exit(code)})"
+            context.warn(f"{why}; starting again from the last checkpoint")
     raise StageError(
         f"training died {job.train.max_restarts + 1} times, last with {describe_exit(code)}; "
         f"running again continues from the last checkpoint. The ranks said last:\n{_tails(job.work / LOGS)}"
