@@ -106,6 +106,7 @@ def open_cluster(cluster: Cluster, tmp_path: Path) -> Iterator[str]:
     shift = free_shift()
     options = f"--head --port={6379 + shift} --num-cpus=1 --include-dashboard=false --temp-dir={cluster.sockets}/r3"
     options += f" --node-manager-port={6380 + shift} --object-manager-port={6381 + shift} --include-log-monitor=false"
+    options += f" --min-worker-port={6400 + shift} --max-worker-port={6599 + shift}"  # Ray's own may hold the others
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", *options.split(), "--disable-usage-stats"]
     environment = {**cluster.head.environment, "RAY_AUTH_MODE": "disabled"}
     log = tmp_path / "ray.log"
