@@ -138,7 +138,7 @@ class Strategy:
         """
         if self.ranks.world_size == 1:
             return model
-        from tasks.train.gradients.averaging import averaging
+        from tasks.train.strategies.averaging import averaging
 
         return averaging(model)
 
