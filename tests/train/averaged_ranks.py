@@ -10,8 +10,8 @@ import os
 import torch
 from torch import Tensor, nn
 
-from tasks.train.strategies.averaging import averaging
 from tasks.train.ranks.collectives import joined
+from tasks.train.strategies.averaging import averaging
 from tasks.train.strategies.base import Ranks
 from tests.train.two_processes import end
 
