@@ -42,8 +42,6 @@ _LINES_KEPT = 15
 JOB_FILE, RESULT_FILE, ERROR_FILE = "job.json", "result.json", "error.json"
 WARNING, MESSAGE = "warning: ", "message: "
 """How lines begin that are the stage's own; a warning stays in its record."""
-
-
 LOST_CODE = 3
 """Exit code of what starts ranks on a cluster where a machine is lost: another attempt may go well."""
 

@@ -99,22 +99,14 @@ def join(
     from flows.cluster.nodes import NodeOptions, check_not_running, keep_token
     from flows.cluster.nodes import start as begin
     from flows.terminal.console import err, out
-    from tasks.cluster.connect import (
-        check_reached,
-        choose_cluster,
-        choose_token,
-        cluster_address,
-        cluster_folder,
-        read_token,
-    )
+    from tasks.cluster.connect import check_reached, choose_cluster, choose_token, cluster_address, cluster_folder
 
     place = open_home(home)
     cluster_folder(place).mkdir(mode=0o700, exist_ok=True)
     config = choose_cluster(address)
     address = cluster_address(config, place)
     check_not_running(place)
-    token = None if token_file is None else read_token(token_file)
-    choose_token(token_file)
+    token = None if token_file is None else choose_token(token_file)
     check_reached(address, config, place)
     if token is not None:
         keep_token(place, token, address)
@@ -135,14 +127,11 @@ def status(
     from dataclasses import asdict
 
     from flows.cluster.machines import show_machines
-    from flows.cluster.nodes import check_own_ray
     from flows.terminal.console import print_result
     from tasks.cluster.connect import choose_cluster
     from tasks.cluster.survey import surveyed
 
-    place, config = open_home(home), choose_cluster(cluster)
-    check_own_ray(place)
-    machines = surveyed(config, place)
+    machines = surveyed(choose_cluster(cluster), open_home(home))
     print_result(as_json, {"machines": [asdict(one) for one in machines]}, lambda: show_machines(machines))
 
 

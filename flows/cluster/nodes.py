@@ -31,8 +31,9 @@ from tasks.cluster.connect import (
     node_file,
     own_node,
     ray_environment,
+    rays_processes,
 )
-from tasks.cluster.place import own_cache
+from tasks.cluster.place import cache_folder
 from tasks.cluster.settings import (
     AGENT_PORTS,
     ANSWER_SECONDS,
@@ -88,7 +89,7 @@ def start(home: Home, options: NodeOptions, temp_dir: Path, say: Callable[[str],
         check_parent(temp_dir)
         stack.enter_context(file_lock(temp_dir.parent / "lock"))  # another home's may begin in the same folder
         temp_dir = _own_folder(temp_dir)
-        remove_left(own_cache())
+        remove_left(Home(cache_folder()))
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", *_arguments(options, temp_dir)]
         log = folder / "ray.log"
         say("starting Ray")
@@ -134,7 +135,7 @@ def stop(home: Home) -> bool:
         if ended and temp_dir.is_dir() and not _others_files(temp_dir) and not _in_use(temp_dir):
             shutil.rmtree(temp_dir, ignore_errors=True)
         node_file(home).unlink(missing_ok=True)
-        remove_left(own_cache())
+        remove_left(Home(cache_folder()))
     return ended
 
 
@@ -146,51 +147,24 @@ def check_not_running(home: Home) -> None:
         )
 
 
-def check_own_ray(home: Home) -> None:
-    """Raise StageError where this machine's Ray has ended by itself: it would be waited for by the minute."""
-    node = own_node(home)
-    if node and not _processes(node["group"], node["temp_dir"]):
-        raise StageError(
-            f"this machine's Ray has ended, and was one of the cluster of {node['address']}: `graphmill cluster join "
-            f"{node['address']}` again, or `graphmill cluster start` where it is the head"
-        )
-
-
 def running(home: Home) -> dict[str, object]:
     """Return what is known of this machine's Ray where it runs; what was left of one that ended is removed."""
     node = own_node(home)
-    if node and not _processes(int(node["group"]), str(node["temp_dir"])):
+    if node and not rays_processes(int(node["group"]), str(node["temp_dir"])):
         node_file(home).unlink(missing_ok=True)
         return {}
     return node
 
 
-def _processes(group: int, temp_dir: str) -> list[psutil.Process]:
-    """Return the processes of a group that are Ray's: the number may be another's since."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, ProcessLookupError):
-            if os.getpgid(process.pid) == group and _is_rays(process, temp_dir):
-                found.append(process)
-    return found
-
-
-def _is_rays(process: psutil.Process, temp_dir: str) -> bool:
-    # Workers and agents have names of their own.
-    return process.uids().real == os.geteuid() and any(
-        temp_dir in part or part.startswith("ray::") for part in process.cmdline()
-    )
-
-
 def _end(group: int, temp_dir: str) -> bool:
     """End a group of processes, by their ids: SIGTERM, then SIGKILL (Ray's store of the cluster ignores the first)."""
-    there = _processes(group, temp_dir)
+    there = rays_processes(group, temp_dir)
     for number, patience in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 3.0)):
-        for process in _processes(group, temp_dir):
+        for process in rays_processes(group, temp_dir):
             with contextlib.suppress(psutil.Error):
                 process.send_signal(number)
         until = time.monotonic() + patience
-        while (left := _processes(group, temp_dir)) and time.monotonic() < until:
+        while (left := rays_processes(group, temp_dir)) and time.monotonic() < until:
             time.sleep(LOOK_SECONDS)
         if not left:
             break

@@ -194,10 +194,8 @@ class _Run:
         if name not in self.selection.force and find_stage(name, self.recipe, self._parents(name), self.home):
             return
         self._cluster_unchecked = False
-        from flows.cluster.nodes import check_own_ray
         from tasks.cluster.survey import check_cluster
 
-        check_own_ray(self.home)
         for machine in (one.machine for one in check_cluster(self.recipe.cluster, self.home)):
             gpus = f", {machine.gpus:g} GPUs" if machine.gpus else ""
             self.listener.message("cluster", f"{machine.name} ({machine.address}): {machine.cpus:g} CPUs{gpus}")

@@ -16,6 +16,7 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import Any
 
+import psutil
 from pydantic import ValidationError
 
 from configs.errors import RecipeError, StageError
@@ -61,6 +62,33 @@ def own_node(home: Home) -> dict[str, Any]:
         raise RecipeError(f"{path} is damaged; end Ray's processes, if there are any, and remove it") from error
 
 
+def rays_processes(group: int, temp_dir: str) -> list[psutil.Process]:
+    """Return the processes of a group that are Ray's: the number may be another's since."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
+            if os.getpgid(process.pid) == group and _is_rays(process, temp_dir):
+                found.append(process)
+    return found
+
+
+def _is_rays(process: psutil.Process, temp_dir: str) -> bool:
+    # Workers and agents have names of their own.
+    return process.uids().real == os.geteuid() and any(
+        temp_dir in part or part.startswith("ray::") for part in process.cmdline()
+    )
+
+
+def check_own_ray(address: str, home: Home) -> None:
+    """Raise StageError where this machine's Ray, of that cluster, has ended: Ray would wait for it by the minute."""
+    node = own_node(home)
+    if node.get("address") == address and not rays_processes(node["group"], node["temp_dir"]):
+        raise StageError(
+            f"this machine's Ray has ended, which was in the cluster of {address}: `graphmill cluster join {address}`, "
+            "or `graphmill cluster start` where it is the head"
+        )
+
+
 def known_cluster(home: Home) -> dict[str, Any]:
     """Return `address` of the cluster whose token the home has, and whether this is its `head`; nothing: of none."""
     try:
@@ -86,12 +114,13 @@ def choose_cluster(address: str) -> ClusterConfig:
     return config
 
 
-def choose_token(path: Path | None) -> None:
-    """Let this process come with the token of a file, and no other."""
-    if path is not None:
-        for name in SAID:
-            os.environ.pop(name, None)
-        os.environ |= {_MODE: "token", _TOKEN_PATH: str(path.absolute())}
+def choose_token(path: Path) -> str:
+    """Return the token of a file, and let this process come with it and no other. Raises RecipeError."""
+    token = read_token(path)
+    for name in SAID:
+        os.environ.pop(name, None)
+    os.environ |= {_MODE: "token", _TOKEN_PATH: str(path.absolute())}
+    return token
 
 
 def cluster_address(config: ClusterConfig, home: Home) -> str:

@@ -54,9 +54,14 @@ def compare(name: str, found: dict[str, str]) -> None:
         raise StageError(f"{name} does not run what this machine runs: {'; '.join(unlike)}. Install the same on both")
 
 
+def cache_folder() -> Path:
+    """Return the folder of what this machine has fetched, which may not be there."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "graphmill" / "cluster"
+
+
 def own_cache() -> Home:
     """Return where this machine keeps what it has fetched, and what goes with a process. Raises StageError."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "graphmill" / "cluster"
+    folder = cache_folder()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if folder.stat().st_uid != os.geteuid():
         raise StageError(f"{folder}, for what is fetched, is another user's; remove it, or set XDG_CACHE_HOME")

@@ -17,7 +17,7 @@ from pydantic_core import to_json
 
 from configs.errors import GraphmillError, StageError, error_of, kind_of
 from configs.values.cluster import ClusterConfig
-from tasks.cluster.connect import check_reached, cluster_address, connected, first_line
+from tasks.cluster.connect import check_own_ray, check_reached, cluster_address, connected, first_line
 from tasks.cluster.machines import Machine, alive
 from tasks.cluster.order import ORDER, ShardOrder
 from tasks.processes.children import PARENT, ROOT, die_with_parent, end_group
@@ -42,6 +42,7 @@ def surveyed(config: ClusterConfig, home: Home) -> list[Looked]:
     Raises RecipeError: no cluster is known, or its token is wrong; StageError: it does not answer.
     """
     order = ShardOrder(cluster_address(config, home), config, str(home.root), str(home.root))
+    check_own_ray(order.address, home)
     environment = {
         **os.environ,
         ORDER: TypeAdapter(ShardOrder).dump_json(order).decode(),

@@ -42,7 +42,8 @@ def test_a_training_in_parts_fetches_its_own_part(apart: Cluster, fetched: Path,
     graph = graph_of(home, num_nodes=12_000, dim=64)
     asked = ("train.strategy=partitioned", "train.loader=neighbor", "train.loader.batch_size=512", "train.epochs=2")
     outcome, said = trained(home, two_ranks(*asked, *ON_CLUSTER), graph)
-    assert any(line.startswith("127.0.0.2: rank 1; files come from ") for line in said)
+    (own,) = (one["machine"]["name"] for one in apart.head.status() if one["machine"]["is_own"])
+    assert f"127.0.0.2: rank 1; files come from {own}" in said
     parts = json.loads((fetched / "partition" / "graph" / ".feat.npy.parts").read_text())
     taken = sum(stop - start for start, stop in parts["parts"])
     assert parts["size"] / 2 <= taken <= parts["size"] / 2 + 2 * PART_BYTES

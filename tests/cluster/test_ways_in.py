@@ -22,6 +22,7 @@ from tasks.cluster.connect import (
     ray_environment,
     read_token,
 )
+from tasks.cluster.survey import surveyed
 from tasks.storage.home import Home
 from tests.cluster.raylets import free_shift
 from tests.flows.conftest import graphmill, write_recipe
@@ -156,6 +157,19 @@ def test_a_damaged_file_of_this_machines_ray_is_named_and_removes_nothing(home: 
     assert not stop(home)
     assert (tmp_path / "precious").exists()
     assert not node.exists()
+
+
+def test_a_ray_that_has_ended_is_said_at_once_of_its_own_cluster_alone(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster_folder(home).mkdir()
+    node_file(home).write_text(json.dumps({"address": "node1:6379", "group": 999999, "temp_dir": "/t"}))
+    with pytest.raises(StageError, match=r"has ended, .*: `graphmill cluster join node1:6379`, or"):
+        surveyed(AUTO, home)
+    address = f"127.0.0.1:{6379 + free_shift()}"
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(StageError, match=f"no cluster answers at {address}"):
+        surveyed(AUTO, home)
 
 
 def test_rays_folder_is_empty_and_in_one_that_nobody_else_may_enter(short_folder: Path) -> None:

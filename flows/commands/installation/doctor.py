@@ -164,11 +164,9 @@ def _cluster(home: Home) -> Iterator[Finding]:
     if not own_node(home) and not os.environ.get("RAY_ADDRESS"):
         yield ("ok", "cluster", "none is known here: runs take this machine (graphmill cluster start)")
         return
-    from flows.cluster.nodes import check_own_ray
     from tasks.cluster.survey import surveyed
 
     try:
-        check_own_ray(home)
         machines = surveyed(ClusterConfig(address="auto"), home)
     except GraphmillError as error:
         yield ("broken", "cluster", str(error))

@@ -13,8 +13,6 @@ from tasks.processes.memory import out_of_memory
 from tasks.storage.artifacts import is_full_disk
 
 _BETWEEN_RANKS = ("gloo", "nccl", "connection", "socket", "store")
-
-
 _PEER_GONE = re.compile(r"Connection (closed|reset) by peer|Broken pipe")
 
 
