@@ -159,6 +159,7 @@ ALLOWED: dict[str, list[str]] = {
     ],
     "words of our own: names of arrays, splits, files, services, options that are one of a few words": [
         "flows/services/settings.py: path / f'{service}.log'",
+        "flows/cluster/cli.py: Path(f'/tmp/graphmill-{os.geteuid()}') / name",
         "models/kernel_cache.py: Path(kept) / f'{name}-{self.get_source_stamp()[:_DIGITS]}'",
         "models/kernel_cache.py: self._beside(file) / f'{file.stem}-{self.get_source_stamp()[:_DIGITS]}'",
         "models/kernel_cache.py: folder.parent.glob(f\"{folder.name[:-_DIGITS]}{'?' * _DIGITS}\")",
