@@ -273,7 +273,7 @@ def _build(
         code_version=code_version(),
         created_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         seconds=round(time.perf_counter() - started, 3),
-        peak_bytes=memory.peak_bytes,
+        peak_bytes=max(memory.peak_bytes, fields.pop("peak_bytes", 0)),
         warnings=tuple(context.warnings),
         **identity,
         **fields,

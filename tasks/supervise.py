@@ -40,6 +40,8 @@ from tasks.storage.stored import of_kind, read_json
 Job = TypeVar("Job")
 _LINES_KEPT = 15
 JOB_FILE, RESULT_FILE, ERROR_FILE = "job.json", "result.json", "error.json"
+MACHINES_FILE = "logs/machines.json"
+"""What `tasks.cluster.launch` leaves in the work folder: one `MachineUse` a machine."""
 WARNING, MESSAGE = "warning: ", "message: "
 """How lines begin that are the stage's own; a warning stays in its record."""
 LOST_CODE = 3

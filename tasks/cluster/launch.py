@@ -7,6 +7,7 @@ A process of its own, so that the flow's imports no Ray and hears none of Ray's 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
 import signal
@@ -28,8 +29,9 @@ from tasks.cluster.order import ORDER, Order
 from tasks.cluster.place import Place, compare, mark_home
 from tasks.cluster.settings import ANSWER_SECONDS, LOOK_SECONDS
 from tasks.processes.children import PARENT, describe_exit, die_with_parent
+from tasks.storage.artifacts import write_atomic
 from tasks.storage.home import Home
-from tasks.supervise import ERROR_FILE, LOST_CODE, MESSAGE, write_error
+from tasks.supervise import ERROR_FILE, LOST_CODE, MACHINES_FILE, MESSAGE, write_error
 
 
 def main() -> int:
@@ -154,6 +156,7 @@ class _Attempt:
     def __init__(self, order: Order, own: Machine, shares: Sequence[Share], places: Sequence[Any]) -> None:
         self._order, self._own, self._shares, self._places = order, own, shares, places
         self._printed: dict[Path, int] = {}
+        self._used: dict[int, dict[str, Any]] = {}
 
     def run(self, arguments: list[str]) -> int:
         """Return the exit code."""
@@ -196,6 +199,8 @@ class _Attempt:
                     until = time.monotonic() + 10 * LOOK_SECONDS
                 failures += [code] if code else []
             self._pass_on()
+        used = [self._used[first] for first in sorted(self._used)]
+        write_atomic(Path(self._order.work) / MACHINES_FILE, json.dumps(used).encode())
         return min(failures, key=lambda code: (code > 0, code != LOST_CODE), default=0)
 
     def _ended(self, share: Share, outcome: dict[str, Any]) -> int:
@@ -206,11 +211,13 @@ class _Attempt:
             raise StageError(
                 f"{name} ({share.text()}): {full}{outcome['error']}; running again goes on from the last checkpoint"
             )
-        fetched = f", {outcome['fetched'] / 1e6:,.0f} MB fetched" if outcome["fetched"] >= 1e6 else ""
+        fetched = f", {outcome['fetched_bytes'] / 1e6:,.0f} MB fetched" if outcome["fetched_bytes"] >= 1e6 else ""
         say(
             f"{name}: CPU {outcome['cpu_percent']:.0f} %, {outcome['peak_bytes'] / 1e6:,.0f} MB of memory, "
             f"{outcome['sent_bytes'] / 1e6:,.0f} MB sent{fetched}"
         )
+        figures = ("cpu_percent", "peak_bytes", "sent_bytes", "fetched_bytes")
+        self._used[share.first] = {"machine": name, "ranks": share.text(), **{one: outcome[one] for one in figures}}
         if outcome["code"]:
             ended = f"rank {outcome['rank']} on {name} ended with {describe_exit(outcome['code'])}"
             say(ended) if outcome["code"] < 0 else print(ended, flush=True)  # others that end for that are no news
@@ -218,7 +225,7 @@ class _Attempt:
 
     def _lost(self, share: Share, error: Exception) -> int:
         of_machine = "node" in str(error).lower()
-        why = "the machine is gone or silent" if of_machine else "the process that held its ranks was killed"
+        why = "the machine is gone or silent" if of_machine else "what held its ranks there has ended"
         print(
             f"warning: {share.machine.name} ({share.text()}) is lost: {why}; the ranks go on from the last checkpoint "
             "where there is room",

@@ -29,6 +29,7 @@ from tasks.cluster.order import Order
 from tasks.cluster.settings import LOOK_SECONDS
 from tasks.processes.children import MACHINE, PARENT, ROOT, inherited_environment
 from tasks.processes.code_version import code_digest
+from tasks.processes.memory import process_bytes
 from tasks.storage.artifacts import is_full_disk
 from tasks.storage.home import Home
 from tasks.storage.home_files.fetched import FETCHER, short_path
@@ -121,7 +122,7 @@ class Place:
                 arguments = rerooted(arguments, roots)
                 self._ranks = [_start(arguments, work, first + i, i, common) for i in range(count)]
                 outcome |= self._watch(first, mirror)
-                outcome["fetched"] = fetched.fetched_bytes if fetched else 0
+                outcome["fetched_bytes"] = fetched.fetched_bytes if fetched else 0
             except Exception as error:
                 full, expected = is_full_disk(error), isinstance(error, GraphmillError)
                 text = str(error) if full or expected else f"{type(error).__name__}: {error}"
@@ -146,7 +147,7 @@ class Place:
         peak, codes = 0, list[int | None]()
         while not any(codes := [rank.poll() for rank in self._ranks]) and None in codes and not self._ended.is_set():
             self._ended.wait(LOOK_SECONDS)
-            peak = max(peak, sum(map(_resident, self._ranks)))
+            peak = max(peak, sum(process_bytes(rank.pid) for rank in self._ranks))
             if mirror is not None:
                 mirror.look()
         self._kill()
@@ -248,13 +249,6 @@ def _start(arguments: list[str], work: Path, rank: int, local: int, common: dict
             stdout=output,
             stderr=subprocess.STDOUT,
         )
-
-
-def _resident(process: subprocess.Popen[bytes]) -> int:
-    try:
-        return int(psutil.Process(process.pid).memory_info().rss)
-    except psutil.Error:
-        return 0
 
 
 def _interface(address: str) -> str | None:

@@ -59,7 +59,8 @@ class Manifest(Frozen):
     created_at: str = ""
     seconds: float = 0.0
     peak_bytes: int = 0
-    """Peak anonymous + shared memory of the stage's processes (page cache excluded: the kernel takes that back)."""
+    """Peak anonymous + shared memory of the stage's processes (page cache excluded: the kernel takes that back).
+    Where a training's ranks were on a cluster: that of the machine that took most."""
     rows: int = 0
     """Rows, edges or seeds that the stage handled; what a table of throughput wants."""
     warnings: tuple[str, ...] = ()

@@ -72,6 +72,22 @@ class LayersManifest(Manifest):
     """Nodes that it went through."""
 
 
+class MachineUse(Frozen):
+    """What a machine of a cluster did in a training, in its last attempt."""
+
+    machine: str
+    ranks: str
+    """Which they were, in words."""
+    cpu_percent: float
+    """100: one core all the time."""
+    peak_bytes: int
+    """Of all its ranks together."""
+    sent_bytes: int
+    """By the whole machine, meanwhile."""
+    fetched_bytes: int
+    """Read of the machine with the home."""
+
+
 class RunResult(Manifest):
     """A trained model."""
 
@@ -94,6 +110,8 @@ class RunResult(Manifest):
     """JSON lines, one a step or epoch: {"step", "epoch", "seconds", metric: value, ...}."""
     resumed_from_epoch: int = 0
     restarts: int = 0
+    machines: tuple[MachineUse, ...] = ()
+    """Of a cluster; none where all ranks ran on one machine without it."""
     warm_start: dict[str, Any] | None = None
     """Earlier snapshot whose weights it began with: `as_of`, `key` of that training, `used`, else `why_not`."""
 
@@ -103,6 +121,7 @@ class RunResult(Manifest):
         "edges_per_second",
         "resumed_from_epoch",
         "restarts",
+        "machines",
     }
 
 

@@ -87,6 +87,8 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         "last_checkpoint": LAST,
         "metrics_file": METRICS,
         "warm_start": record,
+        "machines": result["machines"],
+        "peak_bytes": max((one["peak_bytes"] for one in result["machines"]), default=0),
         **{name: result[name] for name in (*_PROGRESS_FIELDS, *_SPEED_FIELDS)},
     }
 

@@ -150,6 +150,9 @@ def test_ranks_go_on_after_one_was_killed_with_the_bits_of_one_machine(cluster: 
     run = outcome.manifest
     assert (run.world_size, run.restarts) == (2, 1)
     assert 2 <= run.resumed_from_epoch < 60
+    assert [(one.ranks, one.cpu_percent > 0) for one in run.machines] == [("rank 0", True), ("rank 1", True)]
+    assert run.peak_bytes >= max(one.peak_bytes for one in run.machines) > 1e7
+    assert [one.fetched_bytes > 1e4 for one in run.machines] == [False, True]
     assert "a rank died (signal SIGKILL (out of memory?)); starting again from the last checkpoint" in said
     assert f"{cluster.address.rpartition(':')[0]}: rank 0" in said
     assert said.count("127.0.0.2: rank 1") == 2

@@ -25,7 +25,7 @@ from tasks.publish.report.sections import costs, data, training
 from tasks.stage import Parent
 from tasks.storage.home import Home
 from tasks.storage.manifests import DatasetManifest, EdgeType, NodeType
-from tasks.storage.outcomes import EvalReport, GateRecord, RunResult
+from tasks.storage.outcomes import EvalReport, GateRecord, MachineUse, RunResult
 from tests.browser import CHROMIUM, needs_chromium
 from tests.publish.line import Line, customers
 from tests.support import COMMON, as_partition, link_graph, node_graph
@@ -353,11 +353,21 @@ def test_what_is_computed_at_once_has_no_epochs_and_no_strategy(tmp_path: Path) 
     found = [dict(section_of(training, {"train": one}).facts) for one in (run, at_once)]
     assert [facts["ranks"] for facts in found] == ["2 (data_parallel)", "1"]
     assert [facts["epochs"] for facts in found] == ["8, the best was 8", "none: computed at once"]
+    assert section_of(training, {"train": run}).tables == []
     rows = [section_of(costs, {"train": one, "partition": run}).tables[0].rows for one in (run, at_once)]
     assert [[row[3] for row in found] for found in rows] == [
         ["100 samples", "100 directed edges"],
         ["100 nodes", "100 directed edges"],
     ]
+
+
+def test_a_training_on_a_cluster_names_its_machines(tmp_path: Path) -> None:
+    figures = {"cpu_percent": 96.4, "peak_bytes": 612_000_000, "sent_bytes": 24_000_000, "fetched_bytes": 3_000_000}
+    run = trained(tmp_path / "train")
+    used = (MachineUse(machine="node1", ranks="ranks 0 to 1", **figures),)
+    on_cluster = Parent(run.manifest.model_copy(update={"machines": used}), run.folder)
+    (table,) = section_of(training, {"train": on_cluster}).tables
+    assert table.rows == [("node1", "ranks 0 to 1", "96 %", "612 MB", "24 MB", "3 MB")]
 
 
 def test_label_columns_are_no_classes(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from tasks.processes.children import (
 )
 from tasks.stage import StageContext
 from tasks.storage.home import Home
-from tasks.supervise import LOST_CODE, Launcher, read_error
+from tasks.supervise import LOST_CODE, MACHINES_FILE, Launcher, read_error
 from tasks.train.job import (
     BEST,
     ERROR,
@@ -55,7 +55,7 @@ _POLL_SECONDS = 0.1
 
 
 def run_training(job: AnyJob, context: StageContext, launcher: Launcher) -> dict[str, Any]:
-    """Run to the end; return what the worker wrote into result.json, and `restarts`.
+    """Run to the end; return what the worker wrote into result.json, `restarts` and what a cluster's `machines` did.
 
     A last checkpoint that is damaged is set aside, and the training begins anew.
 
@@ -80,7 +80,7 @@ def run_training(job: AnyJob, context: StageContext, launcher: Launcher) -> dict
         context.message("goes on from the last checkpoint of a training that was interrupted")
     watcher = Watcher(job, context)
     for restarts in range(job.train.max_restarts + 1):
-        for name in (ERROR, RESULT, PROGRESS):
+        for name in (ERROR, RESULT, PROGRESS, MACHINES_FILE):
             (job.work / name).unlink(missing_ok=True)
         code = _run_once(job, path, watcher, launcher)
         if (job.work / RESULT).exists():  # it is the last that is written, whatever becomes of ranks after that
@@ -113,7 +113,9 @@ def _is_whole(path: Path) -> bool:
 
 
 def _result(job: AnyJob, restarts: int) -> dict[str, Any]:
-    return {**json.loads((job.work / RESULT).read_text()), "restarts": restarts}
+    used = job.work / MACHINES_FILE
+    machines = json.loads(used.read_text()) if used.exists() else []
+    return {**json.loads((job.work / RESULT).read_text()), "restarts": restarts, "machines": machines}
 
 
 def _run_once(job: AnyJob, path: Path, watcher: Watcher, launcher: Launcher) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tasks.publish.plots import run_plots
 from tasks.publish.plots.figures import compact
-from tasks.publish.report.parts import ReportedRun, Section
+from tasks.publish.report.parts import ReportedRun, ReportTable, Section
 from tasks.publish.tracking.records import read_records
 from tasks.storage.outcomes import RunResult, is_at_once
 
@@ -33,6 +33,18 @@ def section(run: ReportedRun) -> Section | None:
         facts.append(("interruptions", interruptions))
     records = read_records(run.parents["train"].folder / training.metrics_file)
     made = Section("Training", facts)
+    if training.machines:
+        rows = [
+            (
+                one.machine,
+                one.ranks,
+                f"{one.cpu_percent:.0f} %",
+                *(f"{size / 1e6:,.0f} MB" for size in (one.peak_bytes, one.sent_bytes, one.fetched_bytes)),
+            )
+            for one in training.machines
+        ]
+        head = ("machine", "ranks", "CPU", "peak memory", "sent", "fetched")
+        made.tables.append(ReportTable("Machines of the cluster; 100 % of CPU: one core.", head, rows, figures=4))
     made.draw(run_plots.loss_curves(records), "Loss")
     made.draw(run_plots.metric_curves(records, training.best_epoch), "Validation metrics")
     return made
