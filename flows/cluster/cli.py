@@ -106,10 +106,13 @@ def join(
     config = choose_cluster(address)
     address = cluster_address(config, place)
     check_not_running(place)
-    token = None if token_file is None else choose_token(token_file)
+    token = choose_token(token_file) if token_file else ""
     check_reached(address, config, place)
-    if token is not None:
+    if token_file:
         keep_token(place, token, address)
+        if token_file.stat().st_mode & 0o077:
+            said = f"warning: others may read {token_file}; remove it, this home has a copy that they may not read"
+            err().print(said, markup=False, highlight=False, soft_wrap=True)
     options = NodeOptions(address, 0, node_ip, cpus, gpus, shift=shift_ports)
     begin(place, options, _temp_dir(temp_dir, place), err().print)
     out().print(f"this machine has joined the cluster of {address}", markup=False, highlight=False)

@@ -106,9 +106,11 @@ def test_nothing_outlives_a_command(tmp_path: Path, number: int) -> None:
 def test_a_machine_that_stays_takes_part_until_it_is_told_to_end(tmp_path: Path) -> None:
     """`--block`, for a service or a container: SIGTERM ends Ray with it, and Ray's own end is told."""
     with begun(tmp_path / "homes") as cluster:
-        second = cluster.second
-        words = ("cluster", "join", cluster.address, "--token-file", str(cluster.token), "--node-ip", "127.0.0.2")
-        for number, code in ((signal.SIGTERM, 0), (signal.SIGKILL, 1)):
+        second, token = cluster.second, tmp_path / "token"
+        token.write_text(cluster.token.read_text())
+        words = ("cluster", "join", cluster.address, "--token-file", str(token), "--node-ip", "127.0.0.2")
+        for number, code, mode in ((signal.SIGTERM, 0, 0o644), (signal.SIGKILL, 1, 0o600)):
+            token.chmod(mode)
             more = ("--cpus", "1", "--shift-ports", str(free_shift()), "--temp-dir", str(second.temp_dir), "--block")
             full = command(second.home.root, *words, *more)
             with subprocess.Popen(full, env=second.environment, stderr=subprocess.PIPE, text=True) as process:
@@ -118,5 +120,6 @@ def test_a_machine_that_stays_takes_part_until_it_is_told_to_end(tmp_path: Path)
                 _, said = process.communicate(timeout=60)
             assert process.returncode == code
             assert ("Ray has ended by itself; see" in said) == bool(code)
+            assert ("warning: others may read" in said) == (mode == 0o644)
             assert not processes(str(second.temp_dir))
             assert not own_node(second.home)
