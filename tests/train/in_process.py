@@ -56,7 +56,7 @@ def run_job(job: Job, *_: object) -> dict[str, Any]:
     job.save().unlink()  # what stays is a copy of a model's own file
     with own_settings():
         family_of(job.train).train(job, Ranks())
-    return {**json.loads((job.work / RESULT).read_text()), "restarts": 0}
+    return {**json.loads((job.work / RESULT).read_text()), "restarts": 0, "machines": []}
 
 
 class StoppedError(Exception):

@@ -367,7 +367,7 @@ def test_finished_rounds_are_not_run_again(tmp_path: Path, monkeypatch: pytest.M
         (first.work / BEST).write_bytes(teacher)
     context: Any = SimpleNamespace(message=print, warn=print, home=Home(tmp_path))
     done = stage._run_all([first, second, last], context, build_recipe(SECTIONS), parent.manifest)
-    assert done == {"restarts": 0}
+    assert done == {"restarts": 0, "machines": []}
     assert ran == [*([first.work] if teacher else []), second.work, last.work]
 
 

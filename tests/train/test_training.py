@@ -217,7 +217,7 @@ def test_a_training_that_was_finished_when_its_run_was_killed_is_not_trained_aga
     job = make_job(recipe(), partition(tmp_path / "g"), context.work)
     (job.work / RESULT).write_text('{"epochs_run": 2}')
     zipfile.ZipFile(job.work / BEST, "w").close()
-    assert train_apart(job, context) == {"epochs_run": 2, "restarts": 0}
+    assert train_apart(job, context) == {"epochs_run": 2, "restarts": 0, "machines": []}
 
 
 def test_a_full_disk_ends_a_training_at_once(tmp_path: Path, home: Home) -> None:
