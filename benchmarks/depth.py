@@ -50,7 +50,7 @@ class Deep:
 
     def __init__(self, graph: str, folder: str, overrides: list[str]) -> None:
         from configs.registry import MODELS
-        from models.losses import LOSSES
+        from models.losses.chosen import loss_of
         from tasks.sampling.rows.features import FeatureSource
         from tasks.storage.graph_facts import graph_facts
         from tasks.storage.graph_store import GraphStore
@@ -69,14 +69,14 @@ class Deep:
         features = FeatureSource.open(store, edges=self.model.uses_edge_features)
         loader = FullLoader(FullConfig(), TrainingData(store, features))
         self.batch = loader.batch(torch.arange(loader.num_seeds).numpy(), 0)
-        self.loss = LOSSES[manifest.task_type]
+        self.loss = loss_of(manifest.task_type)
         self.optimizer = make_optimizer(recipe.train, self.model.parameters(), 1)
 
     def step(self) -> dict[str, float]:
         """Train once; returns loss and accuracy of the training nodes before it."""
         self.optimizer.zero_grad(set_to_none=True)
         scores = self.model(self.batch)
-        loss = self.loss(scores, self.batch.target)
+        loss = self.loss(scores, self.batch.target, self.batch.num_seeds)
         loss.backward()
         self.optimizer.step()
         right = scores.detach().argmax(1) == self.batch.target

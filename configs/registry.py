@@ -309,8 +309,8 @@ STRATEGIES = Registry(
     configs=("tasks.train.strategies.configs",),
     default="data_parallel",
 )
-TRIPLE_LOSSES = Registry(
-    "triple loss", "models.triple_losses", place="train.loss", configs=("models.triple_losses.configs",)
+LOSSES = Registry(
+    "loss", "models.losses", place="train.loss", configs=("models.losses.configs",), default="auto", own_files=True
 )
 EVALUATORS = Registry(
     "evaluator", "tasks.evaluators", place="evaluate.evaluator", configs=("tasks.evaluators.configs",), default="auto"
@@ -322,7 +322,7 @@ REGISTRIES: dict[str, Registry] = {
     "partitioners": PARTITIONERS,
     "models": MODELS,
     "loaders": LOADERS,
-    "triple_losses": TRIPLE_LOSSES,
+    "losses": LOSSES,
     "schedules": SCHEDULES,
     "embeddings": EMBEDDINGS,
     "strategies": STRATEGIES,
@@ -347,5 +347,5 @@ LoaderSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(LOADE
 ScheduleSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(SCHEDULES.config)]
 EmbeddingsSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(EMBEDDINGS.config)]
 StrategySection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(STRATEGIES.config)]
-TripleLossSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(TRIPLE_LOSSES.config)]
+LossSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(LOSSES.config)]
 EvaluatorSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(EVALUATORS.config)]

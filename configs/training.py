@@ -5,14 +5,13 @@ Options that a model's family does not read do not exist in its recipes (`famili
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from configs import registry
-from configs.base import MAX_NUMBER, ConfigModel
-from configs.registry import EmbeddingsSection, LoaderSection, ScheduleSection, StrategySection
+from configs.base import ConfigModel
+from configs.registry import EmbeddingsSection, LoaderSection, LossSection, ScheduleSection, StrategySection
 
 _GONE: dict[str, Any] = {
     "hosts": [],
@@ -76,29 +75,6 @@ class TrainBase(ConfigModel):
         return self
 
 
-def _names_as_texts(value: Any) -> Any:
-    """Return a mapping with texts as keys: YAML reads numbers and truth values."""
-    if not isinstance(value, Mapping):
-        if value not in ("none", "balanced"):
-            raise ValueError(f"none, balanced, or names of classes and their weights ({{fraud: 20}}), not {value!r}")
-        return value
-    return {str(key).lower() if isinstance(key, bool) else str(key): weight for key, weight in value.items()}
-
-
-def _above_zero(value: str | dict[str, float]) -> str | dict[str, float]:
-    for name, weight in value.items() if isinstance(value, dict) else ():
-        if not 0 < weight < MAX_NUMBER:
-            raise ValueError(f"{name}={weight:g}: a weight is a number above 0; leave a class out that weighs 1")
-    if value == {}:
-        raise ValueError("no class is named; none, balanced, or names and weights: {fraud: 20}")
-    return value
-
-
-ClassWeight = Annotated[
-    Literal["none", "balanced"] | dict[str, float], BeforeValidator(_names_as_texts), AfterValidator(_above_zero)
-]
-
-
 class SelfTrainingConfig(ConfigModel):
     """Several trainings in a row: each learns as well from what the one before it is sure of."""
 
@@ -115,10 +91,8 @@ class _GradientOptions(ConfigModel):
     """Passes over the training split."""
     accumulate_steps: int = Field(default=1, ge=1)
     """Batches whose gradients are averaged before the optimizer steps."""
-    class_weight: ClassWeight = "none"
-    """How much the rows of a class count in the loss: none: all alike; balanced: all classes alike, by how often the
-    training split has them (of several label columns the two values of each); or a weight for classes by their names in
-    the data, `{fraud: 20}`, where others have 1."""
+    loss: LossSection = Field(default="auto", validate_default=True)
+    """What scores are to be like (`graphmill losses`)."""
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
     """Optimizer of the dense parameters."""
     learning_rate: float = Field(default=0.003, gt=0, le=1e30)
@@ -170,6 +144,19 @@ class TrainConfig(TrainBase, _GradientOptions):
     """Training by gradients of batches."""
 
     family: ClassVar[str] = "gnn"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _class_weight_is_the_losses(cls, data: Any) -> Any:
+        """Take `class_weight` as earlier recipes have it, beside the loss."""
+        if not isinstance(data, dict) or "class_weight" not in data:
+            return data
+        loss, kept = data.get("loss") or {}, {name: value for name, value in data.items() if name != "class_weight"}
+        if data["class_weight"] == "none" or not isinstance(loss, str | dict):
+            return kept
+        named = {"name": loss} if isinstance(loss, str) else loss
+        return {**kept, "loss": {"class_weight": data["class_weight"], **named}}
+
     runtime_fields: ClassVar[frozenset[str]] = TrainBase.runtime_fields | {
         "prefetch",
         "sampling_threads",

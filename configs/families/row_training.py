@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from configs.base import ComponentConfig, ConfigModel
 from configs.layout_options import LAYOUT
-from configs.registry import LoaderSection, ScheduleSection, StrategySection, TripleLossSection
+from configs.registry import LoaderSection, LossSection, ScheduleSection, StrategySection
 from configs.training import RelationalTrainConfig, TrainBase, TrainConfig
 
 _NAMED = ("loader", "loss", "schedule", "strategy")
@@ -64,8 +64,8 @@ class PlateauConfig(ConfigModel):
 class _KnowledgeOptions(ConfigModel):
     loader: LoaderSection = Field(default="triples", validate_default=True)
     """What true entities are compared with: a loader of triples (`graphmill loaders`)."""
-    loss: TripleLossSection = Field(default="softmax", validate_default=True)
-    """What scores are to be like (`graphmill triple_losses`)."""
+    loss: LossSection = Field(default="softmax", validate_default=True)
+    """What scores are to be like (`graphmill losses`)."""
     epochs: int = Field(default=50, ge=1, le=10_000_000)
     """Passes over the training triples."""
     learning_rate: float = Field(default=0.1, gt=0, le=1000)
@@ -104,6 +104,8 @@ class KnowledgeTrainConfig(TrainBase, _KnowledgeOptions, _UsualComponents):
     @model_validator(mode="after")
     def _loss_fits(self) -> KnowledgeTrainConfig:
         against_all = getattr(self.loader, "against_all", False)
+        if "triple" not in getattr(self.loss, "label_types", ("triple",)):
+            raise ValueError(f"loss={self.loss.name} is not for triples; take softmax, logistic, margin or bpr")
         if against_all and not getattr(self.loss, "against_all", True):
             raise ValueError(
                 f"loss={self.loss.name} compares with drawn entities, and loader={self.loader.name} draws none; take "

@@ -14,6 +14,7 @@ from prefect import flow, runtime
 from configs.errors import IntegrityError, RecipeError
 from configs.load import build_recipe, dump_recipe, load_recipe
 from configs.schema import Recipe
+from configs.training import TrainConfig
 from flows.notifications.events import announce
 from flows.pipeline.limits import guarded
 from flows.pipeline.pages import failure_told, leave_artifact, leave_map, result_text
@@ -213,10 +214,10 @@ class _Run:
     def _check_labels(self) -> None:
         keys = self.record.parent_keys(("ingest", "preprocess"))
         check_labels(self.recipe, keys, self.home)
-        if getattr(self.recipe.train, "class_weight", "none") != "none":
-            from tasks.train.labels.class_weights import check_class_weights
+        if isinstance(self.recipe.train, TrainConfig):
+            from tasks.train.labels.class_weights import check_prepared_labels
 
-            check_class_weights(self.recipe, keys, self.home)
+            check_prepared_labels(self.recipe, keys, self.home)
 
     def _watch_data(self, name: str) -> None:
         """Compare data with the champion's as far as it is prepared. Raises UserError where the recipe says so."""

@@ -38,14 +38,19 @@ class RankingHeadConfig(ConfigModel):
     times as long."""
     dim: int | None = Field(default=None, ge=1, le=65_536)
     """Columns of these vectors; null: hidden_dim."""
-    loss: Literal["softmax", "max_margin"] = "softmax"
-    """What is learnt: that a right one is the likeliest of all, or that its score is above each other's by `margin`."""
-    margin: float = Field(default=1.0, gt=0, le=1000)
-    """With loss=max_margin."""
     popularity: bool = True
     """Add how often a candidate was linked to before the moment, and within a horizon before it."""
     history: bool = True
     """Add whether, how often and how recently the entity itself was linked to the candidate before."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _loss_is_the_trainings(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        if data.get("loss", "softmax") != "softmax":
+            raise ValueError("the loss is that of the training: train.loss={name: margin, margin: 1}")
+        return {name: value for name, value in data.items() if name not in ("loss", "margin")}
 
 
 class RelationalModelConfig(ComponentConfig):

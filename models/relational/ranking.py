@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from configs.base import ComponentConfig
+from configs.registry import LOSSES
 from models.kernels.dense.linear import Linear
 from models.layers.layer import hidden_layers
+from models.losses.base import PairLoss
 
 if TYPE_CHECKING:
     from models.relational.batch import RankingBatch
@@ -46,7 +49,8 @@ class RankingHead(nn.Module):
         width = config.dim or dim
         self.source, self.candidate = Linear(dim, width), Linear(dim, width)
         self.source_ids, self.candidate_ids = (Linear(ids, width, bias=False) if ids else None for ids in id_dims)
-        self.margin = config.margin if config.loss == "max_margin" else None
+        self.loss: PairLoss | None = None
+        """What right ones are compared with others by; None: their share in a softmax of all candidates."""
         self.scale = 1 / math.sqrt(width)
         self.popularity = nn.Parameter(torch.zeros(POPULARITY)) if config.popularity else None
         self.past = nn.Parameter(torch.zeros(PAST)) if config.history else None
@@ -54,6 +58,11 @@ class RankingHead(nn.Module):
         if config.score == "mlp":
             hidden = hidden_layers(width, width, 1, "relu", dropout)
             self.mlp = nn.Sequential(*hidden, Linear(width, 1))
+
+    def take_loss(self, config: ComponentConfig) -> None:
+        """Learn by a loss of `models.losses`."""
+        is_of_all = getattr(config, "negative_weight", None) == "all"
+        self.loss = None if is_of_all else LOSSES.create(config)
 
     def towers(self, x: tuple[Tensor, Tensor], ids: tuple[Tensor | None, Tensor | None]) -> tuple[Tensor, Tensor]:
         """Return the vectors of seeds and candidates from what the layers end with, and their learnt rows."""
@@ -86,7 +95,7 @@ class RankingHead(nn.Module):
     def of_batch(self, source: Tensor, candidate: Tensor, batch: RankingBatch) -> Tensor:
         """Return for each right pair of a batch its score, and that of all others together: float32 (m, 2).
 
-        With the loss `max_margin` what is returned is the loss of each: float32 (m, 1).
+        With another loss than softmax of all what is returned is that loss: ().
 
         The softmax of both is the right one's share among all candidates that are not right, and itself. Their sum of
         exp(s) is estimated by those of the batch, each over its chance to be there (`log_inclusion`): Horvitz and
@@ -104,9 +113,7 @@ class RankingHead(nn.Module):
         if batch.left_out is not None:
             masked = others.new_full((1,), _MASKED)
             others = others.index_put((batch.left_out[0], batch.left_out[1]), masked)
-        if self.margin is not None:
-            # The mean over what counts of max(0, margin + s - s_right), as PinSAGE has it (section 3.2).
-            counts = (others > _MASKED / 2)[batch.right[0]]
-            misses = torch.relu(self.margin + scores[batch.right[0]] - right.unsqueeze(1)) * counts
-            return (misses.sum(1) / counts.sum(1).clamp(min=1)).unsqueeze(1)
+        if self.loss is not None:
+            counted = torch.where(others > _MASKED / 2, scores, -torch.inf)
+            return self.loss.compare(right, counted[batch.right[0]])
         return torch.stack([right, others.logsumexp(1)[batch.right[0]]], 1)

@@ -135,15 +135,15 @@ def one_class_predicted(fields: Mapping[str, Any], lost: Mapping[str, str]) -> s
     ranks = _above_constants(fields, report["split"])
     if ranks is None:
         return (
-            f"{text}it learnt nothing beyond the majority; weigh classes (train.class_weight=balanced), train longer, "
-            "or look at the labels and the learning rate"
+            f"{text}it learnt nothing beyond the majority; weigh classes (train.loss.class_weight=balanced), train "
+            "longer, or look at the labels and the learning rate"
         )
     names = [CONTROLS[name].what for name in lost if name not in CONSTANT_CONTROLS]
     below = f", though not better than {' and '.join(names)}" if names else ""
     return (
         f"{text}it ranks them ({ranks}){below}, but all scores lie on one side of the threshold, as they may where a "
         "class is rare; take another threshold (graphmill predict --threshold; the report has some, chosen on valid), "
-        "or weigh classes (train.class_weight=balanced)"
+        "or weigh classes (train.loss.class_weight=balanced)"
     )
 
 

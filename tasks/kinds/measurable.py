@@ -171,7 +171,7 @@ def _look_for_majority(metric: str, labels: Mapping[str, Array], warn: Warn, nam
         warn(
             f"{who}: always predicting that reaches {metric} {share:.3f}, so {metric} says nothing about the other "
             "classes. Judge by average precision (evaluate.evaluator=average_precision) or macro F1 "
-            "(evaluate.evaluator=f1); train.class_weight=balanced has a rare class count as much as the others"
+            "(evaluate.evaluator=f1); train.loss.class_weight=balanced has a rare class count as much as the others"
         )
 
 

@@ -16,7 +16,7 @@ from pydantic_core import to_json
 
 from configs.base import ComponentConfig, cache_view
 from configs.families.row_training import train_section
-from configs.registry import MODELS
+from configs.registry import LOSSES, MODELS
 from configs.schema import EvaluateConfig, Recipe
 from configs.training import TrainBase, TrainConfig
 from tasks.storage.artifacts import write_atomic
@@ -24,7 +24,7 @@ from tasks.storage.stored import of_kind, read_json
 
 BEST = "best.pt"
 LAST = "last.pt"
-OWN_MODEL = "model.py"
+OWN_MODEL, OWN_LOSS = "model.py", "loss.py"
 """Copy of the file that the model comes from, where that is the user's own."""
 METRICS = "metrics.jsonl"
 PROGRESS = "progress.json"
@@ -87,14 +87,15 @@ def scaled_learning_rate(train: TrainConfig, world_size: int) -> float:
 
 def stage_config(recipe: Recipe) -> dict[str, Any]:
     """Return the part of a recipe that decides what is trained."""
-    model = recipe.model.model_dump(mode="json")
-    if model.get("file") is not None:
-        del model["file"]  # its digest counts, not its place
+    model, train = recipe.model.model_dump(mode="json"), cache_view(recipe.train)
+    for component in (model, train.get("loss", {})):
+        if component.get("file") is not None:
+            del component["file"]  # its digest counts, not its place
     return {
         "seed": recipe.seed,
         "model": model,
         "train": {
-            **cache_view(recipe.train),
+            **train,
             "threads": threads_per_rank(recipe.train),
             "device": device_kind(recipe.train),
         },
@@ -135,7 +136,7 @@ class Job(Generic[Section]):
     warm: WarmStart | None = None
     """Training whose weights this one begins with."""
     class_weights: ClassWeights = ()
-    """Of the loss (`train.class_weight`)."""
+    """Of the loss (`train.loss.class_weight`)."""
     teacher: Path | None = None
     """Checkpoint whose confident predictions count as labels (`train.self_training`)."""
 
@@ -161,10 +162,12 @@ class Job(Generic[Section]):
         return AnyJob(*sections, graph, work, digest, warm=warm, class_weights=class_weights)
 
     def save(self) -> Path:
-        """Write the job into its work folder, and a copy of the user's own model file."""
-        own_file = MODELS.own_file(self.model)
-        if own_file is not None:
-            write_atomic(self.work / OWN_MODEL, own_file)
+        """Write the job into its work folder, and copies of the user's own files of the model and the loss."""
+        loss = getattr(self.train, "loss", None)
+        own_files = {OWN_MODEL: MODELS.own_file(self.model), OWN_LOSS: LOSSES.own_file(loss) if loss else None}
+        for name, content in own_files.items():
+            if content is not None:
+                write_atomic(self.work / name, content)
         path = self.work / JOB
         write_atomic(path, to_json(self, indent=1))
         return path
@@ -174,7 +177,10 @@ class Job(Generic[Section]):
         """Read a job; only the components that it names are imported."""
         content = read_json(path)
         model = MODELS.config(content["model"], path.parent / OWN_MODEL)
-        train = of_kind(train_section(type(model)), content["train"], path)
+        section = content["train"]
+        if "loss" in section:
+            section = {**section, "loss": LOSSES.config(section["loss"], path.parent / OWN_LOSS)}
+        train = of_kind(train_section(type(model)), section, path)
         job: AnyJob = of_kind(cls, {**content, "model": model, "train": train}, path)
         return job
 

@@ -100,17 +100,19 @@ def _class_weights(context: StageContext, recipe: Recipe, parents: dict[str, Par
     from tasks.storage.dataset_store import DatasetStore
     from tasks.storage.graph_store import GraphStore
     from tasks.storage.ids import class_names
-    from tasks.train.labels.class_weights import class_weights
+    from tasks.train.labels.class_weights import class_weight_of, class_weights
 
     assert isinstance(recipe.train, TrainConfig)
     graph, dataset = parents["partition"], parents[NAMED_BY]
     names = class_names(DatasetStore(dataset.folder, dataset.manifest))
-    return class_weights(recipe.train.class_weight, GraphStore(graph.folder, graph.manifest), names, context.message)
+    return class_weights(
+        class_weight_of(recipe.train), GraphStore(graph.folder, graph.manifest), names, context.message
+    )
 
 
 def _dataset(recipe: Recipe, home: Home, parents: dict[str, Parent]) -> Parent | None:
     """Return what was ingested, where the recipe weighs classes, which have their names there."""
-    if getattr(recipe.train, "class_weight", "none") == "none":
+    if getattr(getattr(recipe.train, "loss", None), "class_weight", "none") == "none":
         return None
     key, store = expected_key("ingest", recipe, {}, home), ArtifactStore(home)
     manifest = store.load("ingest", key, DatasetManifest)

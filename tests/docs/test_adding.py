@@ -20,14 +20,15 @@ from configs.registry import (
     DATASETS,
     EVALUATORS,
     LOADERS,
+    LOSSES,
     MODELS,
     PARTITIONERS,
     SCHEDULES,
     STRATEGIES,
     TRANSFORMS,
-    TRIPLE_LOSSES,
 )
 from configs.schema import Recipe
+from models.losses.chosen import loss_of
 from tasks.calls import load_stage
 from tasks.evaluators.evaluators import Prediction
 from tasks.stage import Parent, StageOutcome, run_stage
@@ -41,7 +42,7 @@ from tests.registered import forget_registered
 from tests.train.in_process import make_job, train_here
 
 BLOCK = re.compile(r'^```python title="([^"]+)"\n(.*?)^```', re.MULTILINE | re.DOTALL)
-REGISTRIES = (DATASETS, TRANSFORMS, PARTITIONERS, MODELS, TRIPLE_LOSSES, LOADERS, SCHEDULES, STRATEGIES, EVALUATORS)
+REGISTRIES = (DATASETS, TRANSFORMS, PARTITIONERS, MODELS, LOSSES, LOADERS, SCHEDULES, STRATEGIES, EVALUATORS)
 # In a folder below the one that the page names.
 DEEPER = {
     "tasks/train/schedules/mine/halves.py": """
@@ -68,7 +69,7 @@ def _shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """Put the page's code where it says, in a folder that graphmill's packages reach into; forget it afterwards."""
     forget_registered(monkeypatch, *REGISTRIES)
     shown = dict(BLOCK.findall((ROOT / "docs" / "pages" / "adding.md").read_text()))
-    assert len(shown) == len(REGISTRIES) + 2  # two models (the plain one lies in examples/), and a control
+    assert len(shown) == len(REGISTRIES) + 3  # two models (the plain one lies in examples/), two losses, a control
     code = tmp_path / "code"
     for title, text in (shown | DEEPER).items():
         assert not (ROOT / title).exists(), f"{title} is taken: the page must name another file"
@@ -191,10 +192,18 @@ def test_scorer_scores_a_triple_alike_from_both_sides() -> None:
 def test_loss_has_the_gradients_of_autograd() -> None:
     torch.manual_seed(0)
     true, drawn = torch.randn(7, requires_grad=True), torch.randn(7, 5, requires_grad=True)
-    loss = TRIPLE_LOSSES.create(TRIPLE_LOSSES.config("squared_margin"))
+    loss = LOSSES.create(LOSSES.config("squared_margin"))
     value, *gradients = loss.of_drawn(true, drawn)
     for given, expected in zip(gradients, torch.autograd.grad(value, (true, drawn)), strict=True):
         torch.testing.assert_close(given, expected)
+
+
+def test_loss_of_labels_is_least_at_the_label() -> None:
+    counts = torch.tensor([[1.0, 4.0], [2.0, torch.nan]])
+    rate = torch.nan_to_num(counts, nan=1.0)
+    scores = torch.log(torch.expm1(rate)).requires_grad_()
+    loss_of("regression", LOSSES.config("poisson"))(scores, counts, 2).backward()
+    torch.testing.assert_close(scores.grad, torch.zeros(2, 2))
 
 
 def test_control(home: Home) -> None:

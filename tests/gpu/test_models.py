@@ -13,7 +13,7 @@ from torch import Tensor
 
 from models.base import GraphModel
 from models.block import Batch
-from models.losses import LOSSES
+from models.losses.chosen import loss_of
 from tests.gpu.where import DEVICE, KERNELS, MARKS, computing_with, never_waiting
 from tests.models.test_contract import LOADERS, NAMES, build
 
@@ -42,7 +42,7 @@ def step(
         with context:
             with torch.autocast(device, precision, enabled=precision != torch.float32):
                 scores = model(batch)
-            loss = LOSSES[kind](scores.float(), batch.target)
+            loss = loss_of(kind)(scores.float(), batch.target, batch.num_seeds)
             found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
     named = zip(parameters, found, strict=True)
     return float(loss.detach()), {name: grad.cpu().double() for name, grad in named if grad is not None}

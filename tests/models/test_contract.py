@@ -16,7 +16,7 @@ from configs.registry import MODELS
 from configs.trust import own_files
 from models.base import GraphModel
 from models.block import Batch, Block, Inputs, aggregate
-from models.losses import LOSSES
+from models.losses.chosen import loss_of
 from tasks.inference.predictor import Predictor
 from tasks.kinds.of import predict
 from tasks.sampling.rows.features import FeatureSource, whole_graph
@@ -55,7 +55,7 @@ def build(folder: Path, name: str, task: str, loader: str, **options: Any) -> tu
 
 def check_learns(model: GraphModel, store: GraphStore, loader: Loader, steps: int = 15) -> None:
     """Scores of the right shape, a gradient for every parameter, and a loss that falls on one batch."""
-    loss_of, losses = LOSSES[store.manifest.task_type], []
+    loss, losses = loss_of(store.manifest.task_type), []
     parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     optimizer = torch.optim.Adam(parameters.values(), lr=0.01)
     batch = loader.batch(np.arange(min(40, loader.num_seeds)), key=3)
@@ -63,13 +63,13 @@ def check_learns(model: GraphModel, store: GraphStore, loader: Loader, steps: in
         scores = model(batch)
         expected = () if store.manifest.task == "link" else (model.facts.out_dim,)
         assert scores.shape == (len(batch.target), *expected)
-        loss = loss_of(scores, batch.target)
+        cost = loss(scores, batch.target, batch.num_seeds)
         optimizer.zero_grad()
-        loss.backward()
+        cost.backward()
         if step == 0:
             assert_all_have_gradients(parameters)
         optimizer.step()
-        losses.append(loss.item())
+        losses.append(cost.item())
     assert np.isfinite(losses).all()
     assert min(losses[1:]) < losses[0]
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, logsigmoid
 
-from configs.registry import MODELS, TRIPLE_LOSSES
+from configs.registry import LOSSES, MODELS
 from models.knowledge.base import KnowledgeModel, Side, made_queries
-from models.triple_losses.base import Targets, TripleLoss
+from models.losses.base import PairLoss, Targets
 
 ALL_SCORERS = [name for name in MODELS.names() if getattr(MODELS.config_class(name), "family", "") == "knowledge"]
 SIDES: tuple[Side, ...] = ("tail", "head")
@@ -154,13 +154,14 @@ DRAWN: list[dict[str, Any]] = [
     {"name": "logistic"},
     {"name": "logistic", "margin": 3.0, "adversarial": 0.7, "negative_weight": 4.0},
     {"name": "margin", "margin": 0.8},
+    {"name": "bpr"},
 ]
 
 FOR_EACH = 7.5
 
 
-def loss_of(options: dict[str, Any]) -> TripleLoss:
-    loss: TripleLoss = TRIPLE_LOSSES.create(TRIPLE_LOSSES.config(options))
+def loss_of(options: dict[str, Any]) -> PairLoss:
+    loss: PairLoss = LOSSES.create(LOSSES.config(options))
     loss.entities_a_drawn = FOR_EACH
     return loss
 
@@ -173,6 +174,8 @@ def plain(options: dict[str, Any], true: Tensor, drawn: Tensor) -> Tensor:
         return cross_entropy(torch.cat([true[:, None], weighted], 1), torch.zeros(len(true), dtype=torch.int64))
     if options["name"] == "margin":
         return (options["margin"] - true[:, None] + drawn).clamp(min=0).mean()
+    if options["name"] == "bpr":
+        return -logsigmoid(true[:, None] - drawn).mean()
     margin, alpha = options.get("margin", 0.0), options.get("adversarial", 0.0)
     weight = torch.softmax(alpha * drawn, 1).detach() * options.get("negative_weight", 1.0)
     return -(logsigmoid(true + margin) + (weight * logsigmoid(-drawn - margin)).sum(1)).mean() / 2
@@ -189,7 +192,7 @@ def test_against_drawn_entities(options: dict[str, Any]) -> None:
     torch.testing.assert_close(tuple(made), (expected, *gradients))
 
 
-@pytest.mark.parametrize("options", [options for options in DRAWN if options["name"] != "margin"], ids=str)
+@pytest.mark.parametrize("options", DRAWN, ids=str)
 def test_an_entity_that_does_not_count_changes_nothing(options: dict[str, Any]) -> None:
     torch.manual_seed(1)
     true, drawn = torch.randn(3), torch.randn(3, 4)
@@ -199,7 +202,7 @@ def test_an_entity_that_does_not_count_changes_nothing(options: dict[str, Any]) 
     assert not beside[2][:, 4].any()
 
 
-@pytest.mark.parametrize("name", [config["name"] for config in DRAWN[:2]] + ["margin"])
+@pytest.mark.parametrize("name", ["softmax", "margin", "bpr"])
 def test_all_drawn_are_the_true_one(name: str) -> None:
     loss, by_true, by_drawn = loss_of({"name": name}).of_drawn(torch.zeros(2), torch.full((2, 3), -torch.inf))
     assert torch.isfinite(loss)

@@ -11,12 +11,13 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from configs.registry import LOSSES
 from configs.training import TrainConfig
 from models.block import Batch, Block
 from models.gnn.rgcn import by_relation
 from models.kernels.sparse.adjacency import transpose_by_sorting
 from models.layers.encoders import TypedLinear
-from models.losses import LOSSES
+from models.losses.chosen import loss_of
 from tasks.train.gradients.steps import Optimization
 from tasks.train.strategies.base import Ranks
 from tests.kernels.graphs import random_graph
@@ -78,7 +79,7 @@ def test_no_model_waits(tmp_path: Path, name: str, task: str, loader: str) -> No
     batch = in_float64(batches.batch(np.arange(min(40, batches.num_seeds)), key=3))
     model.double()
     with Waiting() as waiting:
-        LOSSES[store.manifest.task_type](model(batch), batch.target).backward()
+        loss_of(store.manifest.task_type)(model(batch), batch.target, batch.num_seeds).backward()
     assert waiting.names == []
 
 
@@ -94,15 +95,17 @@ def test_what_would_wait_is_noticed() -> None:
 
 
 def test_no_loss_and_no_transpose_waits() -> None:
-    scores, labels, adj = torch.randn(7, 3), torch.tensor([[1.0, 0.0, torch.nan]] * 7), random_graph()
+    scores, adj = torch.randn(7, 3, dtype=torch.float64), random_graph()
+    classes, labels = torch.tensor([-1, 0, 1, 2, 2, 1, 0]), torch.tensor([[1.0, 0.0, torch.nan]] * 7)
     with Waiting() as waiting:
-        for kind, loss in LOSSES.items():
-            if kind == "multiclass":
-                loss(scores, torch.tensor([-1, 0, 1, 2, 2, 1, 0]))
-            elif kind == "link":
-                loss(scores[:, 0], (torch.arange(7) % 2).float())
-            else:
-                loss(scores, labels)
+        for name in LOSSES.names():
+            for kind in LOSSES.config_class(name).label_types:
+                if kind == "link":
+                    loss_of(kind, LOSSES.config(name))(scores[:6, 0], labels[:6, 0], 2)
+                elif kind == "multiclass":
+                    loss_of(kind, LOSSES.config(name), torch.ones(3))(scores, classes, 7)
+                elif kind not in ("triple", "ranking"):
+                    loss_of(kind, LOSSES.config(name), torch.ones(3, 2))(scores, labels, 7)
         transpose_by_sorting(adj.indptr, adj.indices, adj.num_src)
     assert waiting.names == []
 

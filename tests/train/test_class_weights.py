@@ -13,7 +13,8 @@ from torch.nn import functional as F  # noqa: N812
 
 from configs.errors import RecipeError
 from configs.schema import STAGES, Recipe
-from models.losses import LOSSES, loss_of_several
+from models.losses.chosen import loss_of, make_loss
+from models.losses.configs import AutoLossConfig
 from tasks.calls import StageRecord, call_stage, expected_key, load_stage
 from tasks.inference.predictor import Predictor, evaluating
 from tasks.stage import Parent
@@ -22,7 +23,7 @@ from tasks.storage.home import Home
 from tasks.train.families import trainings
 from tasks.train.gradients.engine import GradientEngine
 from tasks.train.job import Job
-from tasks.train.labels.class_weights import check_class_weights, class_weights
+from tasks.train.labels.class_weights import check_prepared_labels, class_weight_of, class_weights
 from tasks.train.labels.learnt import training_facts
 from tests.preprocess.ears import Ears
 from tests.publish.line import customers, write_customers
@@ -87,7 +88,7 @@ def test_a_binary_label_is_named_as_yaml_reads_it(tmp_path: Path) -> None:
     label = (np.arange(300) % 10 == 0).astype(np.float32)[:, None]
     label[5] = np.nan
     store = labelled(parent, label, task_type="binary", num_classes=2)
-    written = recipe("node", "train.class_weight={true: 9}").train.class_weight  # type: ignore[attr-defined]
+    written = class_weight_of(recipe("node", "train.class_weight={true: 9}").train)
     assert class_weights(written, store, None, lambda _: None) == (((1.0, 9.0),),)
     ((weights,),) = class_weights("balanced", store, None, lambda _: None)
     train = label[store.training_rows(), 0]
@@ -101,7 +102,7 @@ def test_a_class_that_no_training_row_has_is_said(tmp_path: Path) -> None:
     store = labelled(parent, label)
     ((weights,),) = class_weights("balanced", store, list("abcd"), said.append)
     assert weights[3] == 1
-    assert said[1] == "train.class_weight: the training split has no row of d, which no weight changes"
+    assert said[1] == "train.loss.class_weight: the training split has no row of d, which no weight changes"
     counts = np.bincount(label[store.training_rows()])
     assert np.array(weights[:3]) * counts == pytest.approx(counts.sum() / 3)
 
@@ -115,8 +116,8 @@ def test_label_columns_are_balanced_one_by_one_and_not_named(tmp_path: Path) -> 
         yes = label[store.training_rows(), column].mean()
         assert own == pytest.approx((0.5 / (1 - yes), 0.5 / yes))
     assert weights[2] == (1.0, 1.0)
-    assert said == ["train.class_weight: label columns with one value in training stay as they are: 2"]
-    with pytest.raises(RecipeError, match=r"several labels a row; take train\.class_weight=balanced"):
+    assert said == ["train.loss.class_weight: label columns with one value in training stay as they are: 2"]
+    with pytest.raises(RecipeError, match=r"several labels a row; take train\.loss\.class_weight=balanced"):
         class_weights({"1": 2.0}, store, None, said.append)
 
 
@@ -139,7 +140,7 @@ def test_of_several_tasks_each_class_is_balanced(tmp_path: Path) -> None:
     scores, target = torch.randn(37, 7), torch.full((37, 4), torch.nan)
     target[:, 1] = torch.randint(4, (37,)).float()
     weight = torch.tensor(kinds[0])
-    loss = loss_of_several(scores, target, facts, [[torch.tensor(binary)], [weight], []])
+    loss = make_loss(AutoLossConfig(), "several", facts, [torch.tensor(binary), weight, None])(scores, target, 37)
     expected = 0.5 * (
         weight[target[:, 1].long()] * F.cross_entropy(scores[:, 1:5], target[:, 1].long(), reduction="none")
     )
@@ -157,12 +158,12 @@ def test_batches_of_a_split_add_up_to_the_whole(task_type: str) -> None:
     else:
         scores, target = torch.randn(40, 2), torch.randint(2, (40, 2)).float()
         target[:4], weight = torch.nan, torch.tensor([[1.0, 20.0], [0.5, 2.0]])
-    whole = LOSSES[task_type](scores, target, weight)
-    parts = [LOSSES[task_type](scores[i : i + 9], target[i : i + 9], weight) for i in range(4, 40, 9)]
+    weighed, plain = loss_of(task_type, None, weight), loss_of(task_type)
+    whole = weighed(scores, target, 40)
+    parts = [weighed(scores[i : i + 9], target[i : i + 9], 9) for i in range(4, 40, 9)]
     torch.testing.assert_close(torch.stack(parts).mean(), whole)
-    torch.testing.assert_close(
-        LOSSES[task_type](scores, target, torch.ones_like(weight)), LOSSES[task_type](scores, target)
-    )
+    alike = loss_of(task_type, None, torch.ones_like(weight))
+    torch.testing.assert_close(alike(scores, target, 40), plain(scores, target, 40))
 
 
 @pytest.mark.parametrize("loader", ["full", "neighbor", "random_partition"])
@@ -170,9 +171,11 @@ def test_a_rare_class_is_found_with_every_loader(tmp_path: Path, loader: str) ->
     """Without weights the model says the other one for every row."""
 
     def predicted(option: str, work: str) -> float:
-        wanted = recipe("node", f"train.loader={{name: {loader}}}", "train.epochs=12", f"train.class_weight={option}")
+        wanted = recipe(
+            "node", f"train.loader={{name: {loader}}}", "train.epochs=12", f"train.loss.class_weight={option}"
+        )
         graph = rare(tmp_path / "g")
-        weights = class_weights(wanted.train.class_weight, store_of(graph), None, lambda _: None)  # type: ignore[attr-defined]
+        weights = class_weights(class_weight_of(wanted.train), store_of(graph), None, lambda _: None)
         engine: GradientEngine = make_engine(job_of(wanted, graph, tmp_path / work, weights))
         run_engine(engine)
         store = store_of(graph)
@@ -217,7 +220,7 @@ def test_the_stage_knows_classes_by_the_names_that_the_data_has(tmp_path: Path, 
     assert set(record.parents) == {"partition", "classes"}
     assert record.key != expected_key("train", customers(tmp_path / "data", "train.epochs=1"), keys, home)
     with pytest.raises(RecipeError, match="no class is called 'evil'"):
-        check_class_weights(customers(tmp_path / "data", "train.class_weight={evil: 5}"), keys, home)
+        check_prepared_labels(customers(tmp_path / "data", "train.class_weight={evil: 5}"), keys, home)
 
 
 @pytest.mark.parametrize(

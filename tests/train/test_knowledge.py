@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from configs.errors import RecipeError
-from configs.registry import LOADERS, MODELS, TRIPLE_LOSSES
+from configs.registry import LOADERS, LOSSES, MODELS
 from configs.schema import Recipe
 from models.kernels.tables.row_layout import UpdateRule
 from models.kernels.tables.row_tables import RowTable
@@ -107,7 +107,7 @@ def batch_of(graph: Any, model: dict[str, Any], loader: dict[str, Any], loss: An
     kind.start_entities(options, rows, torch.Generator().manual_seed(1))
     entities.write(slice(None), rows.numpy())
     drawn = DrawnEntities(np.ones(graph.manifest.num_nodes), 1, 0.0)
-    made = TRIPLE_LOSSES.create(TRIPLE_LOSSES.config(loss))
+    made = LOSSES.create(LOSSES.config(loss))
     task = TripleTask(kind, options, triples, made, relations, None, 11)
     return Tables(TripleLearning(task, drawn), entities)
 

@@ -15,7 +15,7 @@ from torch.nn.functional import softplus
 
 from configs.errors import RecipeError
 from configs.load import build_recipe
-from configs.registry import LOADERS, MODELS, TRIPLE_LOSSES
+from configs.registry import LOADERS, LOSSES, MODELS
 from models.kernels.tables.row_layout import UpdateRule
 from models.kernels.tables.row_tables import RowTable
 from models.knowledge.base import relation_rows
@@ -268,7 +268,7 @@ class Case:
         tables = SimpleNamespace(num_nodes=count, num_blocks=1)
         grid: Any = SimpleNamespace(tables=tables, room=None, meeting=lambda *_: {"entities": (self.table, self.table)})
         made = LOADERS.create(LOADERS.config(loader), TripleData(store, 3))
-        losses = TRIPLE_LOSSES.create(TRIPLE_LOSSES.config(loss))
+        losses = LOSSES.create(LOSSES.config(loss))
         task = TripleTask(kind, self.options, made, losses, self.relations, None, 11)
         self.stepper = AllEntitiesStepper(task, grid)
 

@@ -20,7 +20,7 @@ import torch
 from configs.registry import MODELS
 from configs.training import TrainConfig
 from models.block import Batch, Block, Inputs, Mover
-from models.losses import LOSSES
+from models.losses.chosen import loss_of
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.sampling.rows.gather import gather_side_by_side
 from tasks.storage.graph_facts import graph_facts
@@ -235,7 +235,7 @@ def test_memory_does_not_grow_with_epochs(tmp_path: Path) -> None:
     with Pipeline(make, 0, steps * epochs, ahead=3, threads=2, device=CPU) as pipeline:
         for step, batch in enumerate(pipeline):
             optimizer.zero_grad()
-            LOSSES["multiclass"](model(batch), batch.target).backward()  # type: ignore[no-untyped-call]
+            loss_of("multiclass")(model(batch), batch.target, batch.num_seeds).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             sizes.append(batch.inputs.feat.nbytes)
             if step + 1 in (3 * steps, epochs * steps):

@@ -15,8 +15,10 @@ import torch
 
 from configs.errors import RecipeError
 from configs.load import build_recipe
-from configs.registry import EVALUATORS, LOADERS, MODELS
-from models.losses import LOSSES, loss_of_several
+from configs.registry import EVALUATORS, LOADERS, LOSSES, MODELS
+from models.facts import GraphFacts
+from models.losses.chosen import loss_of, make_loss
+from models.losses.configs import AutoLossConfig
 from models.relational.batch import RankingBatch
 from models.relational.configs import ImportanceWalksConfig, RankingHeadConfig
 from models.relational.ranking import RankingHead
@@ -107,11 +109,12 @@ def test_there_is_one_more_in_each_epoch_and_each_is_its_seeds_own(tmp_path: Pat
     assert loader_of(store, hard_negatives=2, negatives=1000).epoch_batch(5, 0, 5).hard is None
 
 
-@pytest.mark.parametrize("loss", ["softmax", "max_margin"])
-def test_losses_with_hard_ones_are_those_of_loops(loss: str) -> None:
+@pytest.mark.parametrize("loss", [{"name": "softmax"}, {"name": "margin", "margin": 0.7}, {"name": "bpr"}], ids=str)
+def test_losses_with_hard_ones_are_those_of_loops(loss: dict[str, Any]) -> None:
     torch.manual_seed(0)
-    head = RankingHead(6, (0, 0), RankingHeadConfig(loss=loss, margin=0.7, popularity=False, history=False), 0.0)
+    head = RankingHead(6, (0, 0), RankingHeadConfig(popularity=False, history=False), 0.0)
     head = head.double()
+    head.take_loss(LOSSES.config(loss))
     source = torch.randn(3, 6, dtype=torch.float64, requires_grad=True)
     candidate = torch.randn(7, 6, dtype=torch.float64)
     log_inclusion = torch.log(torch.rand(7, dtype=torch.float64))
@@ -123,19 +126,22 @@ def test_losses_with_hard_ones_are_those_of_loops(loss: str) -> None:
         hard=torch.tensor([[0, 0, 1], [5, 3, 6]]),
         log_inclusion=log_inclusion,
     )  # fmt: skip
-    found = LOSSES["ranking"](head.of_batch(source, candidate, batch), batch.target)
+    scored = head.of_batch(source, candidate, batch)
+    facts = GraphFacts("ranking", 1, 10, rank_type=0)
+    found = make_loss(LOSSES.config(loss), "ranking", facts)(scored, batch.target, 3)
     [gradient] = torch.autograd.grad(found, source)
     out = set(map(tuple, batch.left_out.T.tolist()))
     hard = set(map(tuple, batch.hard.T.tolist()))
     scores, losses = source @ candidate.T / 6**0.5, []
     for i, j in batch.right.T.tolist():
         others = [c for c in range(7) if (i, c) not in out and (c < 5 or (i, c) in hard)]
-        if loss == "softmax":
+        if loss["name"] == "softmax":
             chances = {c: 1.0 if (i, c) in hard else log_inclusion[c].exp() for c in others}
             total = scores[i, j].exp() + sum(scores[i, c].exp() / chances[c] for c in others)
             losses.append(total.log() - scores[i, j])
         else:
-            misses = [(0.7 + scores[i, c] - scores[i, j]).clamp(min=0) for c in others]
+            cost = torch.relu if loss["name"] == "margin" else torch.nn.functional.softplus
+            misses = [cost(loss.get("margin", 0.0) + scores[i, c] - scores[i, j]) for c in others]
             losses.append(sum(misses) / len(misses))
     wanted = torch.stack(losses).mean()
     assert found.item() == pytest.approx(wanted.item(), rel=1e-9)
@@ -164,16 +170,20 @@ def test_entities_and_candidates_read_what_walks_visit(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loss", ["softmax", "max_margin"])
+@pytest.mark.parametrize("loss", ["softmax", "margin", "bpr"])
 def test_pinsage_learns_whose_style_is_which(tmp_path: Path, loss: str) -> None:
     parent = ranked_shop(tmp_path / "graph", num_customers=150, buys=3000)
     walks = {"count": 20, "neighbors": 8}
-    ranking = {"loss": loss, "history": False}
+    ranking = {"history": False}
     given = {
         "name": "small",
         "dataset": {"name": "synthetic_shop", "predict": "products"},
         "model": {"name": "pinsage", "hidden_dim": 16, "dropout": 0, "walks": walks, "ranking": ranking},
-        "train": {"loader": {"name": "ranking", "batch_size": 64, "negatives": 20, "hard_negatives": 2}, "epochs": 6},
+        "train": {
+            "loader": {"name": "ranking", "batch_size": 64, "negatives": 20, "hard_negatives": 2},
+            "epochs": 6,
+            "loss": loss,
+        },
     }
     job = make_job(build_recipe(given, ["train.threads=1", "train.learning_rate=0.02"]), parent, tmp_path / "work")
     train_here(job)
@@ -244,18 +254,19 @@ def test_the_loss_is_the_weighted_sum_of_each_ones(tmp_path: Path) -> None:
     scores = torch.randn(37, 7, requires_grad=True)
     target = torch.stack([torch.randint(2, (37,)).float(), torch.randint(4, (37,)).float(), *torch.randn(2, 37)], 1)
     target[torch.rand(37, 4) < 0.3] = torch.nan
-    loss = loss_of_several(scores, target, facts)
+    several = make_loss(AutoLossConfig(), "several", facts)
+    loss = several(scores, target, 37)
     (found,) = torch.autograd.grad(loss, scores)
     kinds = torch.nan_to_num(target[:, 1], nan=-1).long()
     scale = torch.tensor(facts.label_scale[5:])
     expected = (
-        LOSSES["binary"](scores[:, :1], target[:, :1])
-        + 0.5 * LOSSES["multiclass"](scores[:, 1:5], kinds)
-        + 2 * LOSSES["regression"](scores[:, 5:] / scale, target[:, 2:] / scale)
+        loss_of("binary")(scores[:, :1], target[:, :1], 37)
+        + 0.5 * loss_of("multiclass")(scores[:, 1:5], kinds, 37)
+        + 2 * loss_of("regression")(scores[:, 5:] / scale, target[:, 2:] / scale, 37)
     )
     torch.testing.assert_close(loss, expected)
     torch.testing.assert_close(found, torch.autograd.grad(expected, scores)[0])
-    nothing = loss_of_several(scores, torch.full_like(target, torch.nan), facts)
+    nothing = several(scores, torch.full_like(target, torch.nan), 37)
     assert nothing.item() == 0
 
 

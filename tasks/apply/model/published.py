@@ -167,6 +167,9 @@ def model_recipe(folder: Path, values: dict[str, Any] | None = None, overrides: 
         raise RecipeError(f"{changed[0]}: a registered model stays as it was trained; leave it out")
     # A user's own model: its file may be gone from its place.
     model = stored_options(MODELS, values["model"], folder / OWN_MODEL, f"{place}: model")
-    # Tracking does not matter here.
+    # Neither tracking nor the loss matter here, whose file may be gone too.
+    train = values["train"]
+    if isinstance(train, dict) and isinstance(train.get("loss"), dict) and train["loss"].get("file"):
+        train = {name: value for name, value in train.items() if name != "loss"}
     source = f"the model's recipe with {' '.join(overrides)}" if overrides else str(place)
-    return build_recipe({**values, "model": model, "tracking": {}}, overrides, source=source)
+    return build_recipe({**values, "model": model, "train": train, "tracking": {}}, overrides, source=source)

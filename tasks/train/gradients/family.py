@@ -52,9 +52,12 @@ def announce(context: StageContext, recipe: Recipe, manifest: PartitionManifest)
     assert isinstance(train, TrainConfig)
     if getattr(recipe.model, "label_reuse", False) and manifest.label_type.is_number:
         raise RecipeError("model.label_reuse reads classes, and this is a regression; remove it")
+    from tasks.train.labels.class_weights import check_loss
+
     loader = resolve_loader(train, recipe.model, manifest).name
     world_size = train.num_ranks
     _strategy(train).check(train, loader, manifest)
+    check_loss(train.loss, manifest)
     check_self_training(train, manifest)
     context.message(f"{recipe.model.name}, {loader} loader, {world_size} rank(s)")
     if world_size > 1 and loader in _WHOLE_GRAPH and train.strategy.name == "data_parallel":

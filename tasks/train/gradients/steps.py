@@ -18,7 +18,9 @@ from models.base import GraphModel
 from models.block import StepBatch
 from models.kernels.backends import has_triton, take_triton
 from models.kernels.dense.products import products_in
-from models.losses import loss_of, loss_of_several
+from models.losses.chosen import make_loss
+from models.losses.configs import chosen_loss
+from models.relational.ranking import RankingHead
 from tasks.train.embeddings.host_tables import sparse_embedding
 from tasks.train.job import ClassWeights, scaled_learning_rate
 from tasks.train.ranks.collectives import average_, sum_over_ranks
@@ -44,7 +46,6 @@ class Optimization:
         Raises RecipeError: a warm-up that is longer than the run, or a model without parameters.
         """
         self.train, self.model, self.wrapped, self.ranks = train, model, wrapped, ranks
-        self.task_type = task_type
         parameter = next(model.parameters(), None)
         if parameter is None:
             raise RecipeError(
@@ -54,12 +55,14 @@ class Optimization:
             )
         self.device = parameter.device
         self.embedding = sparse_embedding(model)
-        # Of each task, what its loss takes besides.
         kinds = zip(model.facts.head_types or (task_type,), class_weights, strict=False)
-        self.class_weights = [
-            [torch.tensor(own[0] if kind == "multiclass" else own, device=self.device)] if own else []
+        weights = [
+            torch.tensor(own[0] if kind == "multiclass" else own, device=self.device) if own else None
             for kind, own in kinds
         ]
+        self._loss = make_loss(train.loss, task_type, model.facts, weights)
+        if isinstance(model.head, RankingHead):
+            model.head.take_loss(chosen_loss(train.loss, task_type))
         self.optimizer = make_optimizer(train, model.parameters(), ranks.world_size)
         self.scheduler = make_scheduler(train, self.optimizer, total_steps)
         # Batch norm's running statistics differ by rank; they are averaged after each step.
@@ -91,10 +94,8 @@ class Optimization:
         if not batch.num_seeds:
             return 0.0 * scores.sum()
         if self.model.facts.head_types:
-            return loss_of_several(scores, batch.target, self.model.facts, self.class_weights)
-        scores, target = self.model.standardized(scores), self.model.standardized(batch.target)
-        class_weight = self.class_weights[0] if self.class_weights else []
-        return loss_of(self.task_type)(scores, target, *class_weight)
+            return self._loss(scores, batch.target, batch.num_seeds)
+        return self._loss(self.model.standardized(scores), self.model.standardized(batch.target), batch.num_seeds)
 
     def step(self, number: int, divisor: float = 1.0) -> None:
         """Apply the gradients over `divisor` as step `number` of the run, from 1, and move on in the schedule."""

@@ -13,7 +13,7 @@ from models.kernels.tables.device_tables import DeviceTable
 from models.kernels.tables.row_moves import all_rows, move_rows, set_lengths
 from models.kernels.tables.row_tables import RowTable
 from models.knowledge.base import relation_rows
-from models.triple_losses.base import Targets
+from models.losses.base import Targets
 from tasks.arrays import Array
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.train.knowledge.relations import TripleTask

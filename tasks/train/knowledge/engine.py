@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from configs.registry import LOADERS, TRIPLE_LOSSES
+from configs.registry import LOADERS, LOSSES
 from models.kernels.dense.products import products_in
 from models.kernels.tables.row_layout import UpdateRule
 from models.kernels.tables.row_tables import RowTable
@@ -85,7 +85,7 @@ class TripleEngine(BlockEngine):
         if self.ranks.is_main:
             self.validation = TripleValidation(self.job, self.store, self.model, self.settings.num_blocks)
             print(f"triples: {manifest.splits['train']:,}, of {manifest.num_relations:,} relations")
-        loss = TRIPLE_LOSSES.create(config.loss)
+        loss = LOSSES.create(config.loss)
         task = TripleTask(self.model, self.options, self.loader, loss, self.relations, self.projection, seed)
         meet = None if device is None else ResidentBlocks(self.grid, device).meeting
         if isinstance(self.loader, AllEntities):

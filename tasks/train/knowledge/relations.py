@@ -15,7 +15,7 @@ from models.kernels.tables.row_layout import UpdateRule
 from models.kernels.tables.row_moves import all_rows, gather_rows, move_rows
 from models.kernels.tables.row_tables import RowTable
 from models.knowledge.base import KnowledgeModel
-from models.triple_losses.base import TripleLoss
+from models.losses.base import PairLoss
 from tasks.arrays import Array, sample_rows
 from tasks.train.knowledge.comparing import Gradients
 from tasks.train.ranks.collectives import average_
@@ -100,7 +100,7 @@ class TripleTask:
     """The model's."""
     loader: Any
     """Makes batches."""
-    loss: TripleLoss
+    loss: PairLoss
     """Of scores."""
     relations: RelationRows
     """Their rows, which are learnt too."""

@@ -1,4 +1,4 @@
-"""Weights of classes in the loss, as `train.class_weight` says: counted on the whole training split."""
+"""Weights of classes in the loss, as `train.loss.class_weight` says: counted on the whole training split."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from configs.base import ComponentConfig
 from configs.errors import RecipeError
 from configs.matching import did_you_mean, listed
-from configs.training import ClassWeight, TrainConfig
+from configs.training import TrainBase, TrainConfig
+from configs.values.class_weight import ClassWeight
+from models.losses.configs import losses_of, suits
 from tasks.arrays import Array
 from tasks.calls import load_parents, load_stage
 from tasks.storage.heads import HeadView, head_views
@@ -26,6 +29,22 @@ _CHUNK_ROWS = 1 << 18
 _SHOWN = 10
 _SWITCH = ["0", "1"]
 _WRITTEN = {"false": "0", "true": "1"}
+
+
+def class_weight_of(train: TrainBase) -> ClassWeight:
+    """Return what the loss of a training says of classes."""
+    said: ClassWeight = getattr(getattr(train, "loss", None), "class_weight", "none")
+    return said
+
+
+def check_loss(loss: ComponentConfig, manifest: TaskManifest) -> None:
+    """Refuse a loss that is for other labels; of several tasks it may be for some. Raises RecipeError."""
+    kinds = [view.head.task_type for view in head_views(manifest)] or [manifest.task_type]
+    if not any(suits(loss, kind) for kind in kinds):
+        raise RecipeError(
+            f"train.loss={loss.name} is not for {manifest.dataset}, a {manifest.task_type} task; take "
+            f"{listed(losses_of(kinds[0]))}"
+        )
 
 
 def class_weights(
@@ -60,14 +79,17 @@ def class_weights(
         of = f" of {task.name}" if isinstance(task, TaskHead) else ""
         lacking = [str(number) for number, count in enumerate(columns) if not count.all()]
         if len(columns) > 1 and lacking:
-            say(f"train.class_weight: label columns{of} with one value in training stay as they are: {listed(lacking)}")
+            say(
+                f"train.loss.class_weight: label columns{of} with one value in training stay as they are: "
+                f"{listed(lacking)}"
+            )
         elif len(columns) == 1:
             _say_weights(_class_names(task, None if of else names), columns[0], of_columns[0], of, say)
     return weights
 
 
-def check_class_weights(recipe: Recipe, keys: dict[str, str], home: Home) -> None:
-    """Refuse weights of classes that the prepared data has not, before more is made of it.
+def check_prepared_labels(recipe: Recipe, keys: dict[str, str], home: Home) -> None:
+    """Refuse a loss that the prepared data's labels are not for, or weights of classes that it has not.
 
     `keys` names `ingest` and `preprocess`. Raises RecipeError.
     """
@@ -78,19 +100,22 @@ def check_class_weights(recipe: Recipe, keys: dict[str, str], home: Home) -> Non
     graph = load_parents(load_stage("components"), home, keys)["preprocess"]
     names = class_names(DatasetStore(dataset.folder, dataset.manifest))
     assert isinstance(recipe.train, TrainConfig)
+    check_loss(recipe.train.loss, graph.manifest)
     store = GraphStore(graph.folder, graph.manifest)
-    class_weights(recipe.train.class_weight, store, names, lambda _: None)  # training says them
+    class_weights(class_weight_of(recipe.train), store, names, lambda _: None)  # training says them
 
 
 def _refuse_others(option: ClassWeight, manifest: TaskManifest, tasks: Sequence[TaskManifest | TaskHead]) -> None:
     if not any(task.label_type.has_classes for task in tasks):
         what = "links" if manifest.split_rows.are_links else "no classes"
-        raise RecipeError(f"train.class_weight is for classes, and {manifest.dataset} predicts {what}; leave it out")
+        raise RecipeError(
+            f"train.loss.class_weight is for classes, and {manifest.dataset} predicts {what}; leave it out"
+        )
     single = len(tasks) == 1 and (tasks[0].label_type.one_of_many or tasks[0].num_tasks == 1)
     if isinstance(option, Mapping) and not single:
         raise RecipeError(
-            f"train.class_weight names classes, and {manifest.dataset} has several labels a row; take "
-            "train.class_weight=balanced, by which the two values of each weigh alike, or leave it out"
+            f"train.loss.class_weight names classes, and {manifest.dataset} has several labels a row; take "
+            "train.loss.class_weight=balanced, by which the two values of each weigh alike, or leave it out"
         )
 
 
@@ -107,7 +132,8 @@ def _as_named(option: Mapping[str, float], words: list[str]) -> tuple[float, ...
         word = name if name in codes or words != _SWITCH else _WRITTEN.get(name.casefold(), name)
         if word not in codes:
             raise RecipeError(
-                f"train.class_weight: no class is called {name!r}{did_you_mean(name, words)}; there are {listed(words)}"
+                f"train.loss.class_weight: no class is called {name!r}{did_you_mean(name, words)}; there are "
+                f"{listed(words)}"
             )
         weights[codes[word]] = float(weight)
     return tuple(weights)
@@ -144,4 +170,7 @@ def _say_weights(
     say(f"class weights{of}: {listed(said, _SHOWN)}")
     lacking = [word for word, count in zip(words, counts.tolist(), strict=True) if not count]
     if lacking:
-        say(f"train.class_weight: the training split has no row of {listed(lacking, _SHOWN)}, which no weight changes")
+        say(
+            f"train.loss.class_weight: the training split has no row of {listed(lacking, _SHOWN)}, which no weight "
+            "changes"
+        )

@@ -1,4 +1,4 @@
-"""Cross entropy over entities as classes, binary cross entropy, and margins between true and drawn triples."""
+"""Losses of true pairs and triples against drawn ones: as classes, each by itself, or by their difference."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from configs.registry import TRIPLE_LOSSES
+from configs.registry import LOSSES
 from models.kernels.dense.loss_rows import false_loss_, softmax_
-from models.triple_losses.base import Targets, TripleLoss
+from models.losses.base import PairLoss, Targets
 
 
-@TRIPLE_LOSSES.register("softmax")
-class Softmax(TripleLoss):
-    """-log of the true entity's share of e^score, over it and the drawn ones or over all entities."""
+@LOSSES.register("softmax")
+class Softmax(PairLoss):
+    """-log of the true one's share of e^score, over it and the drawn ones or over all entities."""
 
     def of_drawn(self, true: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """log sum e^s - s_true, and the shares less the truth."""
@@ -39,9 +39,9 @@ class Softmax(TripleLoss):
         return (total - told).mean(), scores.div_(count)
 
 
-@TRIPLE_LOSSES.register("logistic")
-class Logistic(TripleLoss):
-    """-log sigmoid of true triples' scores, and of the others' negated ones."""
+@LOSSES.register("logistic")
+class Logistic(PairLoss):
+    """-log sigmoid of true ones' scores, and of the others' negated ones."""
 
     def of_drawn(self, true: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Half for the true one, half for the drawn ones, whose weights are no part of the gradient."""
@@ -64,13 +64,31 @@ class Logistic(TripleLoss):
         return loss / by_scores.numel(), by_scores.div_(by_scores.numel())
 
 
-@TRIPLE_LOSSES.register("margin")
-class Margin(TripleLoss):
+@LOSSES.register("margin")
+class Margin(PairLoss):
     """What a drawn triple's score lacks of being lower than the true one's by the margin."""
 
     def of_drawn(self, true: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """max(0, margin - s_true + s_drawn), a mean over the drawn ones."""
-        size = max(1, drawn.numel())
+        """max(0, margin - s_true + s_drawn), a mean over the drawn ones that count."""
+        size = _counted(drawn)
         lacking = (drawn - true[:, None] + self.config.margin).clamp_(min=0)
         by_drawn = (lacking > 0).to(true.dtype).div_(size)
-        return lacking.sum() / size, -by_drawn.sum(1), by_drawn
+        return lacking.div_(size).sum(), -by_drawn.sum(1), by_drawn
+
+
+@LOSSES.register("bpr")
+class Bpr(PairLoss):
+    """-log sigmoid of how much higher the true one's score is than a drawn one's."""
+
+    def of_drawn(self, true: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """log(1 + e^(s_drawn - s_true)), a mean over the drawn ones that count."""
+        size = _counted(drawn)
+        above = drawn.sub_(true[:, None])
+        loss = softplus(above).div_(size).sum()
+        by_drawn = above.sigmoid_().div_(size)
+        return loss, -by_drawn.sum(1), by_drawn
+
+
+def _counted(drawn: Tensor) -> Tensor:
+    """Return what each drawn one's loss is divided by, so that a row's are a mean, as all rows' are: (n, 1)."""
+    return (drawn > -torch.inf).sum(1, keepdim=True).clamp_(min=1).mul_(max(1, len(drawn))).to(drawn.dtype)
