@@ -23,6 +23,7 @@ from configs.moments import normalise_as_of
 from configs.registry import DatasetSection, EvaluatorSection, ModelSection, PartitionerSection, TransformSection
 from configs.training import TrainBase, TrainConfig
 from configs.values.cluster import ClusterConfig
+from configs.values.deciding import CostsConfig, ThresholdRule
 from configs.values.expectations import ExpectConfig
 from configs.values.sizes import number_of_bytes
 
@@ -115,6 +116,13 @@ class EvaluateConfig(ConfigModel):
     """Metric; auto: the data set's own, OGB's evaluator for OGB data (`graphmill evaluators`)."""
     splits: StrTuple = ("valid", "test")
     """Splits to report."""
+    costs: CostsConfig | None = None
+    """Of one label of yes or no, or two classes: what mistakes cost; the report then has the threshold by which they
+    cost least. null: that is not asked."""
+    threshold: ThresholdRule | None = None
+    """How the probability is chosen, on the validation split, from which a row is called positive (of two classes the
+    rarer one): f1, cost, precision=0.9, recall=0.8, or share=0.01, the highest 1 % of rows. Predictions and `graphmill
+    predict` go by it. null: the likelier class is predicted."""
     batch_size: int = Field(default=16384, ge=1)
     """Nodes, edges or graphs at a time; changes memory and time, and the last bits of scores."""
     memory: Annotated[float, BeforeValidator(number_of_bytes)] = Field(default=1e9, ge=1e6, le=1e15)
@@ -138,6 +146,14 @@ class EvaluateConfig(ConfigModel):
         if len(set(value)) < len(value):
             raise ValueError(f"splits are named once each, not {', '.join(value)}")
         return value
+
+    @model_validator(mode="after")
+    def _threshold_can_be_chosen(self) -> EvaluateConfig:
+        if self.threshold == "cost" and self.costs is None:
+            raise ValueError("threshold=cost: say what mistakes cost: costs={false_positive: 1, false_negative: 40}")
+        if self.threshold is not None and "valid" not in self.splits:
+            raise ValueError("threshold is chosen on the validation split, which splits leaves out; add valid")
+        return self
 
     @field_validator("label_shares")
     @classmethod

@@ -189,6 +189,7 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/apply/model/files.py: folder / file",
         "tasks/apply/run.py: Path(f'{file_name(stem)}-{self.what}{endings[chosen]}')",
         "tasks/apply/run.py: work / file",
+        "tasks/train/job.py: self.work / name",
         "tasks/apply/model/states.py: folder / f'{name}.json'",
         "tasks/apply/model/states.py: folder / f'{name}.npz'",
         "tasks/apply/model/states.py: folder / name",

@@ -122,7 +122,7 @@ class OutputRequest:
             self.asked.check(has_file=bool(self.given), is_shown=self.output is None)
         if expected == "pairs" and not self.given:
             raise RecipeError("a link model scores pairs: give --pairs FILE with the columns source and target")
-        if self.threshold is not None:
+        if self.threshold not in (None, "none"):
             split_threshold(self.threshold)
             if self.what != "predictions" or not kind.decides:
                 raise RecipeError(f"--threshold is for classes of nodes or graphs; this is a model of {task}s")
@@ -167,9 +167,12 @@ def write_outputs(
     store = DatasetStore(ingest.folder, ingest.manifest)
     labels = published.needs.labels if request.what == "predictions" else None
     order = label_order(labels, label_columns(ingest.manifest, store))  # may refuse: before anything is written
-    threshold = None
+    threshold = published.needs.threshold if request.what == "predictions" else None
     if request.threshold is not None:
         threshold = threshold_of(request.threshold, graph.manifest, published.needs.classes)
+    elif threshold is not None:
+        said = f"{(published.needs.classes or ['0', '1'])[threshold.code]} from probability {threshold.probability:.4g}"
+        listener.message(request.what, f"predicted is {said} on (evaluate.threshold; --threshold none: the likelier)")
     own_graph = graph.manifest.digest == published.lineage["partition"]["digest"]
     places = request.what == "layout" and published.recipe.is_layout and not own_graph
     mapped = MappedData.of(published, home) if places else None
@@ -256,11 +259,13 @@ def split_threshold(text: str) -> tuple[str | None, float]:
     return name.strip() or None, probability
 
 
-def threshold_of(text: str, manifest: TaskManifest, names: Sequence[str] | None) -> Threshold:
-    """Return the threshold of a model's classes, which may have names.
+def threshold_of(text: str, manifest: TaskManifest, names: Sequence[str] | None) -> Threshold | None:
+    """Return the threshold of a model's classes, which may have names; None: the likelier class is predicted (`none`).
 
     Raises RecipeError: the model decides between no classes, or the class is not known.
     """
+    if text == "none":
+        return None
     name, probability = split_threshold(text)
     kind = manifest.label_type
     if not kind.has_classes:

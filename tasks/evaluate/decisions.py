@@ -11,30 +11,31 @@ from typing import Any
 import numpy as np
 
 from configs.label_types import LabelType
+from configs.values.deciding import CostsConfig, parse_rule, say_rule
 from tasks.evaluators import metrics
 from tasks.evaluators.metrics import Array, Floats
 from tasks.evaluators.prediction import Prediction
 from tasks.kinds.diagnosis.classes import calibration
+from tasks.kinds.judged import Threshold
 
 MOST_ROWS = 200_000
 """Of a split, so many are looked at for the temperature."""
 _RANGE = (0.02, 50.0)
 _STEPS = 60
 _GOLDEN = (np.sqrt(5) - 1) / 2
-_PRECISIONS = (0.5, 0.8, 0.9, 0.95)
-_SHARES = (0.01, 0.05, 0.1)
+_RULES = ("f1", *(f"precision={p}" for p in (0.5, 0.8, 0.9, 0.95)), *(f"share={s}" for s in (0.01, 0.05, 0.1)))
 _FEWEST_FLAGGED = 20
 """Rows that a precision is of: that of a few says nothing of others."""
 
 
-def decisions(valid: Prediction, shown: Prediction) -> dict[str, Any]:
+def decisions(valid: Prediction, shown: Prediction, costs: CostsConfig | None = None) -> dict[str, Any]:
     """Return what the validation split says of a classifier's scores, and what comes of it on another split.
 
     Both predictions are of classes, or of one binary label. `temperature`: `value`, and on the other split `nll` and
     `ece` (see `diagnosis.classes.calibration`) without and with it. `thresholds`, of a binary label: a list of `rule`,
     `probability` (the model's own, as predictions have it) from which a row is called positive, and of the other split
-    `flagged` (share of rows), `precision`, `recall` and `lift` (precision over the share of positives). `positive`: 0
-    where, of two classes, that is the first.
+    `flagged` (share of rows), `precision`, `recall`, `lift` (precision over the share of positives), and with `costs`
+    what mistakes cost a row. `positive`: 0 where, of two classes, that is the first.
     """
     label, logits = _logits(shown)
     if not len(label):
@@ -48,25 +49,52 @@ def decisions(valid: Prediction, shown: Prediction) -> dict[str, Any]:
     chosen_on, binary = _binary(valid), _binary(shown)
     if chosen_on is None or binary is None:
         return report
-    turned = valid.single_label and (chosen_on[0] == 1).sum() > len(chosen_on[0]) / 2
-    if turned:  # of two classes of equal standing the rarer one is looked for
+    turned = _is_turned(valid, chosen_on[0])
+    if turned:
         chosen_on, binary = ((1 - label, -score) for label, score in (chosen_on, binary))
-    thresholds = choose_thresholds(*chosen_on)
-    if not thresholds:
-        return report
+    rules = (*_RULES, "cost") if costs is not None else _RULES
+    chosen = {rule: choose_threshold(rule, *chosen_on, costs) for rule in rules}
     report["thresholds"] = [
-        {"rule": rule, "probability": float(metrics.sigmoid(np.array(score))), **outcome(*binary, score)}
-        for rule, score in thresholds
+        {
+            "rule": say_rule(rule),
+            "probability": _probability(score),
+            **outcome(*binary, score, costs),
+        }
+        for rule, score in chosen.items()
+        if score is not None
     ]
+    if not report["thresholds"]:
+        del report["thresholds"]
+        return report
     return report | ({"positive": 0} if turned else {})
+
+
+def threshold_by(rule: str, valid: Prediction, costs: CostsConfig | None) -> Threshold | None:
+    """Return the threshold that a rule chooses on the validation split; None: none does what it asks."""
+    binary = _binary(valid)
+    assert binary is not None, "the rule was looked at before (`tasks.kinds.measurable.check_threshold`)"
+    label, score = binary
+    turned = _is_turned(valid, label)
+    chosen = choose_threshold(rule, *((1 - label, -score) if turned else binary), costs)
+    return None if chosen is None else Threshold(0 if turned else 1, _probability(chosen))
+
+
+def _probability(score: float) -> float:
+    """Return the probability of a score; of infinity one that no row has."""
+    return float(np.nextafter(1.0, 2.0) if score == np.inf else metrics.sigmoid(np.array(score)))
+
+
+def _is_turned(valid: Prediction, label: Array) -> bool:
+    """Whether the first class is looked for: of two classes of equal standing the rarer one is."""
+    return bool(valid.single_label and (label == 1).sum() > len(label) / 2)
 
 
 class DecisionsSeen:
     """Takes the splits of an evaluation, in any order, and finds what the validation split says of one of them."""
 
-    def __init__(self, shown: str) -> None:
+    def __init__(self, shown: str, costs: CostsConfig | None = None) -> None:
         """`shown`: the split that decisions are shown on; on the validation split itself they are not."""
-        self._shown = shown
+        self._shown, self._costs = shown, costs
         self._seen: dict[str, dict[str, Prediction]] = {}
         self._by_task: dict[str, dict[str, Any]] = {}
 
@@ -77,7 +105,7 @@ class DecisionsSeen:
         splits = self._seen.setdefault(name, {})
         splits[split] = prediction
         if len(splits) == len(("valid", self._shown)):
-            self._by_task[name] = decisions(splits.pop("valid"), splits.pop(self._shown))
+            self._by_task[name] = decisions(splits.pop("valid"), splits.pop(self._shown), self._costs)
 
     def record(self) -> dict[str, Any]:
         """Return what a report has of them."""
@@ -115,34 +143,41 @@ def fit_temperature(label: Array, logits: Floats) -> float:
     return float(np.exp((low + high) / 2))
 
 
-def choose_thresholds(label: Array, score: Floats) -> list[tuple[str, float]]:
-    """Return rules and the score from which each calls a row positive; label (n,) of 0 and 1.
+def choose_threshold(rule: str, label: Array, score: Floats, costs: CostsConfig | None = None) -> float | None:
+    """Return the score from which a rule calls a row positive; label (n,) of 0 and 1. None: no score does.
 
-    The best F1; the most recall at a precision, where that is reached; and shares of the rows, as who can look at so
-    many only would take.
+    The best F1; the least cost, which may be that of calling no row so (infinity); the most recall at a precision, or
+    the highest score with a recall; or a share of the rows, as who can look at so many only would take.
     """
     order = np.argsort(-score, kind="stable")
     ordered, hit = score[order], label[order] == 1
     positives = int(hit.sum())
     if not positives or positives == len(label):
-        return []
+        return None
     last_of_score = np.flatnonzero(np.append(np.diff(ordered) != 0, True))
     right, taken = np.cumsum(hit)[last_of_score], last_of_score + 1
     precision, recall = right / taken, right / positives
-    f1 = 2 * right / (taken + positives)
-    thresholds = [("best F1", float(ordered[last_of_score[int(f1.argmax())]]))]
-    for precision_goal in _PRECISIONS:
-        reached = np.flatnonzero((precision >= precision_goal) & (taken >= _FEWEST_FLAGGED))
-        if len(reached) and precision_goal > positives / len(label):
-            best = reached[int(recall[reached].argmax())]
-            thresholds.append((f"precision at least {precision_goal:g}", float(ordered[last_of_score[best]])))
-    for share in _SHARES:
-        place = max(0, int(np.ceil(share * len(label))) - 1)
-        thresholds.append((f"the highest {share:.0%}", float(ordered[place])))
-    return thresholds
+    name, goal = parse_rule(rule)
+    if name == "share":
+        return float(ordered[max(0, int(np.ceil(goal * len(label))) - 1)])
+    if name == "cost":
+        assert costs is not None
+        cost = costs.false_positive * (taken - right) + costs.false_negative * (positives - right)
+        best = int(cost.argmin())
+        return float(ordered[last_of_score[best]]) if cost[best] < costs.false_negative * positives else np.inf
+    if name == "f1":
+        best = int((2 * right / (taken + positives)).argmax())
+    elif name == "recall":
+        best = int(np.flatnonzero(recall >= goal)[0])
+    else:
+        reached = np.flatnonzero((precision >= goal) & (taken >= _FEWEST_FLAGGED))
+        if not len(reached) or goal <= positives / len(label):
+            return None
+        best = int(reached[int(recall[reached].argmax())])
+    return float(ordered[last_of_score[best]])
 
 
-def outcome(label: Array, score: Floats, threshold: float) -> dict[str, float]:
+def outcome(label: Array, score: Floats, threshold: float, costs: CostsConfig | None = None) -> dict[str, float]:
     """Return what comes of calling rows with a score from `threshold` on positive; 0 where nothing is called so."""
     flagged = score >= threshold
     right, count = int((label[flagged] == 1).sum()), int(flagged.sum())
@@ -153,7 +188,11 @@ def outcome(label: Array, score: Floats, threshold: float) -> dict[str, float]:
         "precision": precision,
         "recall": right / positives if positives else 0.0,
         "lift": precision * len(label) / positives if positives else 0.0,
-    }
+    } | ({} if costs is None else {"cost": _cost(costs, count - right, positives - right) / max(1, len(label))})
+
+
+def _cost(costs: CostsConfig, false_positives: int, false_negatives: int) -> float:
+    return costs.false_positive * false_positives + costs.false_negative * false_negatives
 
 
 def _logits(prediction: Prediction) -> tuple[Array, Floats]:

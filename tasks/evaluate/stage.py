@@ -59,6 +59,8 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         predictions=recipe.evaluate.predictions,
         label_shares=list(recipe.evaluate.label_shares or ()),
         most_labelled=MOST_LABELLED,
+        costs=recipe.evaluate.costs,
+        threshold=recipe.evaluate.threshold,
         layout=recipe.evaluate.layout,
         seed=recipe.seed,
         device=recipe.train.device,

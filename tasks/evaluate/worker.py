@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,15 @@ import pyarrow as pa
 
 from configs.errors import GraphmillError, UserError, error_of, kind_of
 from configs.layout_options import LayoutOptions
+from configs.values.deciding import CostsConfig, say_rule
 from tasks.controls.suite import Controls, fitted_controls
-from tasks.evaluate.decisions import DecisionsSeen
+from tasks.evaluate.decisions import DecisionsSeen, threshold_by
 from tasks.evaluate.intervals import Measuring
 from tasks.evaluators.prediction import Prediction
 from tasks.inference.opened import Opened, ScoringJob, open_model
 from tasks.kinds.base import Kind
-from tasks.kinds.judged import FILE_NAME, Deciding
+from tasks.kinds.diagnosis.classes import decided_at
+from tasks.kinds.judged import FILE_NAME, Deciding, Threshold
 from tasks.kinds.of import kind_named
 from tasks.processes.mapped import rows_at_random
 from tasks.storage.controls import CONSTANT_CONTROLS
@@ -46,6 +48,9 @@ class EvaluateJob(ScoringJob):
     """Shares of labels at which vectors are measured; none: the usual ones."""
     most_labelled: int
     """Nodes of which they are measured, at most."""
+    costs: CostsConfig | None = None
+    threshold: str | None = None
+    """Rule by which rows are called positive; None: the likelier class is predicted."""
     layout: LayoutOptions | None = None
     """The map of the model's vectors; None: none."""
     seed: int = 0
@@ -64,6 +69,8 @@ class Evaluation:
         self.writer = ParquetOutput(job.work / FILE_NAME)
         self.notes: list[str] = []
         self.rows = 0
+        self.threshold: Threshold | None = None
+        """From which probability which class is predicted, once the validation split has been scored."""
 
     def run(self) -> dict[str, Any]:
         """Evaluate all splits; returns the fields of EvalReport."""
@@ -72,7 +79,7 @@ class Evaluation:
         metrics: dict[str, dict[str, float]] = {}
         of_controls: dict[str, dict[str, dict[str, float]]] = {}
         report: dict[str, Any] = {"telling_rows": {}, "intervals": {}}
-        decisions = DecisionsSeen(drawn)
+        decisions = DecisionsSeen(drawn, self.job.costs)
         fitted = fitted_controls(self.kind, self.opened, self.job.work)
         table = self.opened.model.table  # its rows, where it has one, are read as they are asked for
         reading = rows_at_random(table) if table is not None else nullcontext()
@@ -87,6 +94,9 @@ class Evaluation:
                 report["telling_rows"][split] = self.kind.judging(self.manifest, prediction).telling_rows
                 if split == drawn:
                     report |= {"split": split, **self.kind.diagnose(self.opened, split, prediction)}
+                    if self.threshold is not None:
+                        report |= decided_at(prediction, self.threshold, self.opened.names)
+                        report |= {"threshold": {"rule": say_rule(self.job.threshold or ""), **asdict(self.threshold)}}
                 for task, label, one in self.kind.decided(self.manifest, prediction):
                     decisions.see(split, task, label, one)
                 for what, value in controls.facts(split).items():
@@ -112,13 +122,17 @@ class Evaluation:
 
     def _scored(self) -> Iterator[tuple[str, Prediction]]:
         """Yield splits and their scores, and write what is predicted of them and of the rest."""
-        parts = [self.kind.rows(self.predictor, split) for split in self.job.splits]
+        # The validation split chooses the threshold by which the others are written.
+        splits = sorted(self.job.splits, key=lambda split: split != "valid") if self.job.threshold else self.job.splits
+        parts = [self.kind.rows(self.predictor, split) for split in splits]
         rest = self.kind.rest(self.opened, self.notes.append) if self.job.predictions else None
         everything = parts if rest is None else [*parts, rest]
-        deciding = Deciding(self.opened.names)
         scored = self.kind.score_all(self.predictor, self.opened.model, everything, self.measuring.metric)
         for rows, prediction in zip(everything, scored, strict=True):
             self.rows += self.kind.count(prediction)
+            if self.job.threshold is not None and rows is not rest and rows.split == "valid":
+                self.threshold = self._chosen(self.job.threshold, prediction)
+            deciding = Deciding(self.opened.names, threshold=self.threshold)
             if self.job.predictions:
                 for columns in self.kind.columns(self.opened, rows, prediction, deciding):
                     self.writer.write(pa.table(columns))
@@ -126,6 +140,15 @@ class Evaluation:
                 self.notes += [left_out] if left_out else []
             if rows is not rest:
                 yield rows.split, prediction
+
+    def _chosen(self, rule: str, valid: Prediction) -> Threshold | None:
+        threshold = threshold_by(rule, valid, self.job.costs)
+        if threshold is None:
+            self.notes.append(
+                f"evaluate.threshold={rule}: no threshold has {say_rule(rule)} on the validation split (of 20 rows or "
+                "more): the likelier class is predicted"
+            )
+        return threshold
 
     def _tell_parts(self, report: dict[str, Any], split: str, prediction: Prediction, controls: Controls) -> None:
         """Report the metrics of a split's parts, whose mean its own are: the model's and the controls'."""

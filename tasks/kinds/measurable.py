@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from configs.errors import DataError
+from configs.errors import DataError, RecipeError
 from configs.label_types import LabelType
 from configs.metric_names import EVEN_METRICS, ONE_CLASS, metric_of
 from configs.schema import EvaluateConfig
@@ -46,7 +46,19 @@ def check_graph(
     if gate_metric is not None:
         judges = [evaluator, *kind.secondary(graph.manifest)]
         metric_of(gate_metric.removeprefix("valid/"), {name: 0.0 for judge in judges for name in judge.names})
+    check_threshold(evaluate, graph.manifest)
     kind.measurable(evaluator, graph, class_names(dataset), evaluate.splits, warn)
+
+
+def check_threshold(evaluate: EvaluateConfig, manifest: GraphManifest) -> None:
+    """Refuse options of decisions between yes and no where others are made. Raises RecipeError."""
+    two = manifest.label_type.one_decision and (not manifest.label_type.one_of_many or manifest.num_classes == 2)
+    given = [name for name in ("threshold", "costs") if getattr(evaluate, name) is not None]
+    if given and (manifest.heads or not two):
+        raise RecipeError(
+            f"evaluate.{given[0]} is for one label of yes or no, or two classes, and {manifest.dataset} is another "
+            f"task ({manifest.task_type}); leave it out"
+        )
 
 
 def check_labels_of(

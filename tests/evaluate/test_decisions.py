@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from configs.label_types import label_type
+from configs.values.deciding import CostsConfig
 from tasks.evaluate.decisions import (
     MOST_ROWS,
     DecisionsSeen,
     can_decide,
-    choose_thresholds,
+    choose_threshold,
     decisions,
     fit_temperature,
     outcome,
@@ -62,25 +63,35 @@ def test_thresholds_do_what_their_rule_says() -> None:
     random = np.random.default_rng(0)
     label = (random.random(3_001) < 0.2).astype(np.float64)
     score = (label * 1.5 + random.normal(size=3_001)).round(1)  # ties
-    rules = dict(choose_thresholds(label, score))
-    best = outcome(label, score, rules["best F1"])
+    by = lambda rule, costs=None: choose_threshold(rule, label, score, costs)  # noqa: E731
+    best = outcome(label, score, by("f1"))
     f1 = lambda found: 2 * found["precision"] * found["recall"] / (found["precision"] + found["recall"])  # noqa: E731
     assert f1(best) == pytest.approx(max(f1(outcome(label, score, s)) for s in np.unique(score) if s < score.max()))
-    half = outcome(label, score, rules["precision at least 0.5"])
+    half = outcome(label, score, by("precision=0.5"))
     assert half["precision"] >= 0.5
     assert all(
         outcome(label, score, s)["precision"] < 0.5
         for s in np.unique(score)
         if outcome(label, score, s)["recall"] > half["recall"]
     )
-    assert outcome(label, score, rules["the highest 10%"])["flagged"] >= 0.1
+    assert outcome(label, score, by("share=0.1"))["flagged"] >= 0.1
     assert half["lift"] == pytest.approx(half["precision"] / label.mean())
     assert outcome(label, score, score.max() + 1) == {"flagged": 0, "precision": 0, "recall": 0, "lift": 0}
+    assert by("precision=0.1") is None, "every row is as precise"
+    found = outcome(label, score, by("recall=0.7"))
+    assert found["recall"] >= 0.7
+    assert all(outcome(label, score, s)["recall"] < 0.7 for s in np.unique(score) if s > by("recall=0.7"))
+    for wrong, missed in ((1, 40), (1, 1), (30, 1)):
+        costs = CostsConfig(false_positive=wrong, false_negative=missed)
+        least = min(outcome(label, score, s, costs)["cost"] for s in [*np.unique(score), np.inf])
+        assert outcome(label, score, by("cost", costs), costs)["cost"] == pytest.approx(least)
+    dear = CostsConfig(false_positive=9)
+    assert choose_threshold("cost", np.array([0, 1, 0]), np.array([3.0, 2.0, 1.0]), dear) == np.inf  # nobody is
 
 
 @pytest.mark.parametrize("label", [np.zeros(9), np.ones(9)])
 def test_one_class_has_no_thresholds(label: np.ndarray) -> None:
-    assert choose_thresholds(label, np.arange(9.0)) == []
+    assert all(choose_threshold(rule, label, np.arange(9.0)) is None for rule in ("f1", "share=0.1", "recall=0.5"))
 
 
 @pytest.mark.parametrize("order", [("valid", "test"), ("test", "train", "valid")])

@@ -90,7 +90,7 @@ def of_drawn(config: Any, true: Tensor, drawn: Tensor) -> Tensor:
     counts = torch.isfinite(drawn)
     if config.name == "margin":
         lacking = (config.margin - true[:, None] + drawn).clamp(min=0)
-        return torch.where(counts, lacking, torch.zeros(())).sum() / drawn.numel()
+        return (torch.where(counts, lacking, torch.zeros(())).sum(1) / counts.sum(1)).mean()
     weight = counts / counts.sum(1, keepdim=True)
     others = torch.where(counts, torch.nn.functional.softplus(drawn + config.margin), torch.zeros(()))
     return (torch.nn.functional.softplus(-true - config.margin) + (weight * others).sum(1)).mean() / 2

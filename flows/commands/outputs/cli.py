@@ -37,9 +37,9 @@ ThresholdOption = Annotated[
     str | None,
     typer.Option(
         "--threshold",
-        metavar="P|CLASS=P",
-        help="Predict class 1, or the class named, from this probability on.",
-        show_default="the likeliest class",
+        metavar="P|CLASS=P|none",
+        help="Predict class 1, or the class named, from this probability on; none: the likeliest class.",
+        show_default="the model's own, which evaluate.threshold chose, else none",
     ),
 ]
 SplitOption = Annotated[

@@ -20,6 +20,7 @@ from configs.registry import MODELS, TRANSFORMS
 from configs.schema import Recipe
 from tasks.apply.model.learned import Learned, Recoding, learned_transforms
 from tasks.apply.model.states import keep_states, read_values, write_values
+from tasks.kinds.judged import Threshold
 from tasks.kinds.of import kind_named
 from tasks.preprocess.stage import snapshot_view
 from tasks.preprocess.transforms.base import State
@@ -29,6 +30,7 @@ from tasks.storage.controls import BOOSTED_CONTROL
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.ids import class_names, structure_digest
 from tasks.storage.manifests import EDGE_CATEGORIES, DatasetManifest, EdgeType, FeatureColumn, GraphManifest, NodeType
+from tasks.storage.outcomes import EvalReport
 from tasks.storage.stored import of_kind
 
 if TYPE_CHECKING:
@@ -61,10 +63,12 @@ class DataNeeds:
     reads_relations: bool = True
     structure: str | None = None
     """What names its nodes' number and its edges (`tasks.storage.ids.structure_digest`), where it is known."""
+    threshold: Threshold | None = None
+    """From which probability which class is predicted (`evaluate.threshold`); None: the likelier class is."""
 
     @classmethod
     def of(cls, context: StageContext, recipe: Recipe, parents: dict[str, Parent], control: str = "") -> DataNeeds:
-        """Take down what a training saw; `parents` has its `ingest` and `preprocess`.
+        """Take down what a training saw; `parents` has its `ingest`, `preprocess` and `evaluate`.
 
         `control` is published in place of the model.
         """
@@ -92,6 +96,7 @@ class DataNeeds:
             category_names(store, EDGE_CATEGORIES),
             *reads,
             structure_digest(ingest),
+            None if control else chosen_threshold(parents["evaluate"].manifest),
         )
 
     def write(self, folder: Path) -> None:
@@ -113,6 +118,12 @@ class DataNeeds:
         if isinstance(values, dict) and set(values) != {field.name for field in fields(cls)}:
             raise RecipeError("its files were written by another version of graphmill; train it again")
         return of_kind(cls, values, folder / f"{FILES}.json")
+
+
+def chosen_threshold(evaluation: EvalReport) -> Threshold | None:
+    """Return the threshold that an evaluation's predictions go by."""
+    chosen = evaluation.report.get("threshold")
+    return None if chosen is None else Threshold(chosen["code"], chosen["probability"])
 
 
 def label_columns(data: DatasetManifest, store: DatasetStore | None = None) -> list[str] | None:

@@ -168,8 +168,8 @@ def model_recipe(folder: Path, values: dict[str, Any] | None = None, overrides: 
     # A user's own model: its file may be gone from its place.
     model = stored_options(MODELS, values["model"], folder / OWN_MODEL, f"{place}: model")
     # Neither tracking nor the loss matter here, whose file may be gone too.
-    train = values["train"]
+    replaced, train = {"model": model, "tracking": {}}, values.get("train")
     if isinstance(train, dict) and isinstance(train.get("loss"), dict) and train["loss"].get("file"):
-        train = {name: value for name, value in train.items() if name != "loss"}
+        replaced["train"] = {name: value for name, value in train.items() if name != "loss"}
     source = f"the model's recipe with {' '.join(overrides)}" if overrides else str(place)
-    return build_recipe({**values, "model": model, "train": train, "tracking": {}}, overrides, source=source)
+    return build_recipe({**values, **replaced}, overrides, source=source)

@@ -10,6 +10,7 @@ from configs.label_types import LabelType
 from tasks.evaluators import metrics
 from tasks.evaluators.metrics import Array, Floats, probabilities, sigmoid
 from tasks.evaluators.prediction import Prediction
+from tasks.kinds.judged import Threshold
 from tasks.storage.graph_store import slices
 
 TOP_CLASSES = 30
@@ -24,8 +25,8 @@ OTHER = "other"
 def diagnose(prediction: Prediction, kind: LabelType, names: list[str] | None = None) -> dict[str, Any]:
     """Return what there is to draw about a split.
 
-    multiclass: `confusion`, `per_class`, `calibration`; binary: `confusion`, `roc`, `calibration`; multilabel:
-    `per_task`; regression: `scatter`.
+    multiclass: `confusion`, `per_class`, `calibration`; binary, and of two classes the rarer: these and `roc`,
+    `precision_recall`, `score_classes`; multilabel: `per_task`; regression: `scatter`.
     """
     if kind.is_number:
         return {"scatter": scatter(*prediction.columns())}
@@ -42,31 +43,53 @@ def _multiclass(prediction: Prediction, names: list[str] | None) -> dict[str, An
     assert prediction.scores is not None
     assert prediction.label is not None
     num_classes = max(prediction.scores.shape[1], int(label.max()) + 1, 2)
-    counts = metrics.confusion_matrix(label, predicted, num_classes)
-    names = names if names is not None and len(names) >= num_classes else [str(c) for c in range(num_classes)]
+    decided = _decided(label, predicted, num_classes, names)
+    if num_classes == prediction.scores.shape[1] == 2:
+        is_second, score = (values[:, 0] for values in prediction.columns())
+        rare = int(is_second.mean() <= 0.5)
+        return decided | _of_one(is_second == rare, score if rare else -score, _names(names, 2)[rare])
     labelled = prediction.label >= 0
     confidence = np.empty(len(labelled))  # probability of each row's likeliest class
     for rows in slices(len(labelled), _ROWS_AT_A_TIME):
         confidence[rows] = probabilities(prediction.scores[rows]).max(axis=1)
-    return {
-        "confusion": top_confusion(counts, names),
-        "per_class": per_class(counts, names),
-        "calibration": calibration(confidence[labelled], label == predicted),
-    }
+    return decided | {"calibration": calibration(confidence[labelled], label == predicted)}
 
 
 def _binary(label: Array, score: Floats, names: list[str] | None) -> dict[str, Any]:
     labelled = ~np.isnan(label)
     truth, score = label[labelled].astype(np.int64), score[labelled]
-    counts = metrics.confusion_matrix(truth, (score > 0).astype(np.int64), 2)
-    names = names if names is not None and len(names) == 2 else ["0", "1"]
-    probability = sigmoid(score)
+    decided = _decided(truth, (score > 0).astype(np.int64), 2, names)
+    return decided | _of_one(truth == 1, score, _names(names, 2)[1])
+
+
+def _of_one(is_positive: Array, score: Floats, name: str) -> dict[str, Any]:
+    """Return what there is to draw about how one class is told from the other; both (n,)."""
+    probability, edges = sigmoid(score), np.linspace(0, 1, _BINS + 1)
+    counts = [np.histogram(probability[is_positive == side], edges)[0].tolist() for side in (True, False)]
     return {
-        "confusion": top_confusion(counts, names),
-        "per_class": per_class(counts, names),
-        "roc": roc_curve(truth, score),
-        "calibration": calibration(np.maximum(probability, 1 - probability), (score > 0) == (truth == 1)),
+        "roc": roc_curve(is_positive, score),
+        "precision_recall": precision_recall(is_positive, score),
+        "score_classes": {"edges": edges.tolist(), "of": name, "positive": counts[0], "negative": counts[1]},
+        "calibration": {**calibration(probability, is_positive), "of": name},
     }
+
+
+def _decided(label: Array, predicted: Array, num_classes: int, names: list[str] | None) -> dict[str, Any]:
+    counts, names = metrics.confusion_matrix(label, predicted, num_classes), _names(names, num_classes)
+    return {"confusion": top_confusion(counts, names), "per_class": per_class(counts, names)}
+
+
+def _names(names: list[str] | None, num_classes: int) -> list[str]:
+    return names if names is not None and len(names) >= num_classes else [str(code) for code in range(num_classes)]
+
+
+def decided_at(prediction: Prediction, threshold: Threshold, names: list[str] | None) -> dict[str, Any]:
+    """Return `confusion` and `per_class` of one label of yes or no, or two classes, where a threshold decides."""
+    label, score = (values[:, 0] for values in prediction.columns())
+    labelled = ~np.isnan(label)
+    likely = sigmoid(score if threshold.code else -score) >= threshold.probability
+    predicted = np.where(likely, threshold.code, 1 - threshold.code)
+    return _decided(label[labelled].astype(np.int64), predicted[labelled], 2, names)
 
 
 def top_confusion(counts: Array, names: list[str]) -> dict[str, Any]:
@@ -105,10 +128,10 @@ def per_class(counts: Array, names: list[str]) -> list[dict[str, Any]]:
 
 
 def calibration(confidence: Floats, right: Array) -> dict[str, Any]:
-    """Return, for bins of the predicted class's probability, rows, mean confidence and accuracy; and the ECE.
+    """Return, for bins of a probability, rows, its mean and how often it was right; and the ECE.
 
-    ECE: mean over rows of |accuracy - confidence| of their bin (Guo et al. 2017, On Calibration of Modern Neural
-    Networks, section 2).
+    The probability is the predicted class's, or that of one class whatever is predicted. ECE: mean over rows of
+    |accuracy - confidence| of their bin (Guo et al. 2017, On Calibration of Modern Neural Networks, section 2).
     """
     place = np.minimum((confidence * _CALIBRATION_BINS).astype(np.int64), _CALIBRATION_BINS - 1)
     rows = np.bincount(place, minlength=_CALIBRATION_BINS)
@@ -120,15 +143,29 @@ def calibration(confidence: Floats, right: Array) -> dict[str, Any]:
 
 def roc_curve(label: Array, score: Floats) -> dict[str, list[float]]:
     """Return false and true positive rates at evenly spaced ranks of the score."""
-    order = np.argsort(-score, kind="stable")
-    hit = label[order] == 1
-    last_of_score = np.flatnonzero(np.append(np.diff(score[order]) != 0, True))
-    right, wrong = np.cumsum(hit)[last_of_score], np.cumsum(~hit)[last_of_score]
+    right, wrong = _called(label, score)
     chosen = np.unique(np.linspace(0, len(right) - 1, _POINTS).round().astype(np.int64))
     return {
         "false_positive": [0.0, *(wrong[chosen] / max(1, wrong[-1])).tolist()],
         "true_positive": [0.0, *(right[chosen] / max(1, right[-1])).tolist()],
     }
+
+
+def precision_recall(label: Array, score: Floats) -> dict[str, Any]:
+    """Return recall, evenly spaced, and the precision with it; and the share of positive rows."""
+    right, wrong = _called(label, score)
+    recall, precision = right / max(1, right[-1]), right / (right + wrong)
+    chosen = np.unique(np.searchsorted(recall, np.linspace(recall[0], 1, _POINTS)).clip(max=len(recall) - 1))
+    share = float(right[-1] / (right[-1] + wrong[-1]))
+    return {"recall": recall[chosen].tolist(), "precision": precision[chosen].tolist(), "share": share}
+
+
+def _called(label: Array, score: Floats) -> tuple[Array, Array]:
+    """Return how many positive and negative rows have each distinct score or a higher one, from the highest on."""
+    order = np.argsort(-score, kind="stable")
+    hit = label[order] == 1
+    last_of_score = np.flatnonzero(np.append(np.diff(score[order]) != 0, True))
+    return np.cumsum(hit)[last_of_score], np.cumsum(~hit)[last_of_score]
 
 
 def per_task(label: Array, score: Floats) -> list[dict[str, Any]]:

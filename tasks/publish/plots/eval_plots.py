@@ -40,7 +40,15 @@ def all_of(report: Mapping[str, Any]) -> list[tuple[str, str, Canvas | None]]:
         ("confusion", report, "confusion", of_confusion, confusion),
         ("classes", report, "per_class", "F1 of each class ({})", class_scores),
         ("roc", report, "roc", "ROC curve ({})", roc),
-        ("calibration", report, "calibration", "Accuracy against the model's confidence ({})", calibration),
+        ("precision_recall", report, "precision_recall", "Precision and recall ({})", precision_recall),
+        ("score_classes", report, "score_classes", "Probabilities by class ({})", score_classes),
+        (
+            "calibration",
+            report,
+            "calibration",
+            "How often it is so against how likely the model finds it ({})",
+            calibration,
+        ),
         ("tasks", report, "per_task", "ROC-AUC over the label columns ({})", tasks),
         ("scores", report, "ranking", "Scores of true edges and of negatives ({})", link_scores),
         ("ranks", report, "ranking", "Rank of each true edge among its negatives ({})", link_ranks),
@@ -147,18 +155,39 @@ def roc(facts: Mapping[str, Any]) -> Canvas:
 
 
 @styled
+def precision_recall(facts: Mapping[str, Any]) -> Canvas:
+    """Precision by recall."""
+    canvas, ax = canvas_of_one(4.6, 3.8)
+    ax.plot(facts["recall"], facts["precision"], color=COLORS[0], linewidth=1.6)
+    chance = f"chance ({100 * facts['share']:.3g} %)"
+    ax.axhline(facts["share"], color=COLORS[5], linestyle="--", linewidth=1, label=chance)
+    ax.set(title="Precision and recall", xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.02))
+    legend(ax, 1)
+    return canvas
+
+
+@styled
+def score_classes(facts: Mapping[str, Any]) -> Canvas:
+    """How likely the model finds a class, of its rows and of the others; each in % of its rows."""
+    name = shorten(str(facts["of"]), 18)
+    return _two_distributions(facts, (f"of class {name}", "others"), f"probability of {name}", "% of the rows")
+
+
+@styled
 def calibration(facts: Mapping[str, Any]) -> Canvas | None:
-    """Accuracy of predictions by the probability that the model gave them."""
+    """How often a class, or the predicted one, is right by the probability that the model gives it."""
     rows = np.asarray(facts["rows"])
     used = rows > 0
     if used.sum() < 2:
         return None
     canvas, ax = canvas_of_one(4.6, 3.8)
-    ax.plot([0, 1], [0, 1], color=COLORS[5], linestyle="--", linewidth=1, label="as confident as right")
+    ax.plot([0, 1], [0, 1], color=COLORS[5], linestyle="--", linewidth=1, label="as often as likely")
     x, y = np.asarray(facts["confidence"])[used], np.asarray(facts["accuracy"])[used]
     ax.plot(x, y, color=COLORS[3], linewidth=1.2)
     ax.scatter(x, y, s=12 + 220 * rows[used] / rows.sum(), color=COLORS[3], alpha=0.8)
-    ax.set(title=f"Calibration (error {facts['ece']:.3f})", xlabel="probability of the prediction", ylabel="accuracy")
+    of = f"class {shorten(str(facts['of']), 18)}" if "of" in facts else "the prediction"
+    ylabel = "share of its rows" if "of" in facts else "accuracy"
+    ax.set(title=f"Calibration (error {facts['ece']:.3f})", xlabel=f"probability of {of}", ylabel=ylabel)
     legend(ax, 1)
     return canvas
 
@@ -178,14 +207,18 @@ def tasks(facts: Sequence[Mapping[str, Any]]) -> Canvas | None:
 @styled
 def link_scores(facts: Mapping[str, Any]) -> Canvas:
     """Distributions of the scores of true and of false edges."""
+    return _two_distributions(facts, ("true edges", "negatives"), "score", "% of the edges")
+
+
+def _two_distributions(facts: Mapping[str, Any], names: tuple[str, str], xlabel: str, ylabel: str) -> Canvas:
     canvas, ax = canvas_of_one()
     edges = np.asarray(facts["edges"])
-    for number, (key, name) in enumerate((("positive", "true edges"), ("negative", "negatives"))):
+    for number, (key, name) in enumerate(zip(("positive", "negative"), names, strict=True)):
         counts = np.asarray(facts[key], float)
         share = 100 * counts / max(1, counts.sum())
         ax.stairs(share, edges, color=COLORS[number], fill=True, alpha=0.45)
         ax.stairs(share, edges, color=COLORS[number], linewidth=1.4, label=name)
-    ax.set(title="Scores", xlabel="score", ylabel="% of the edges")
+    ax.set(title="Scores", xlabel=xlabel, ylabel=ylabel)
     legend(ax, 2)
     return canvas
 

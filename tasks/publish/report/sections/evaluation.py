@@ -22,6 +22,9 @@ def section(run: ReportedRun) -> Section | None:
     report = evaluation.report
     made = Section("Evaluation in detail")
     made.facts = [(f"note {n + 1}", note) for n, note in enumerate(report.get("notes", []))]
+    if chosen := report.get("threshold"):
+        said = f"{report['confusion']['classes'][chosen['code']]} from probability {chosen['probability']:.4f}"
+        made.facts.append(("predicted is", f"{said}: {chosen['rule']} on the validation split"))
     made.tables = [table for table in _tables(evaluation, str(report.get("split"))) if table is not None]
     for _, caption, canvas in eval_plots.all_of(report):
         made.draw(canvas, caption)
@@ -79,7 +82,8 @@ def _thresholds(report: Mapping[str, Any], split: str, task: str = "") -> Report
     rows = []
     for row in thresholds:
         shares = f"{100 * row['flagged']:.2f} %", f"{row['precision']:.3f}", f"{row['recall']:.3f}"
-        rows.append((row["rule"], f"{row['probability']:.4f}", *shares, f"{row['lift']:.2f}"))
+        cost = (f"{row['cost']:.4g}",) if "cost" in row else ()
+        rows.append((row["rule"], f"{row['probability']:.4f}", *shares, f"{row['lift']:.2f}", *cost))
     positive = "positive"
     if "positive" in report:
         positive = str(report.get("confusion", {}).get("classes", ["of the first class"])[report["positive"]])
@@ -88,4 +92,5 @@ def _thresholds(report: Mapping[str, Any], split: str, task: str = "") -> Report
         f"probability (the model's own: graphmill predict --threshold) from which a row is called {positive}, rows "
         "called so, and the lift of precision over the share of such rows"
     )
-    return ReportTable(caption, ("rule", "from", "rows", "precision", "recall", "lift"), rows, figures=5)
+    head = ("rule", "from", "rows", "precision", "recall", "lift", "cost a row")[: len(rows[0])]
+    return ReportTable(caption, head, rows, figures=len(head) - 1)

@@ -1,0 +1,86 @@
+"""A rule of the recipe decides predictions, the report and what the published model says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from configs.errors import RecipeError
+from configs.load import build_recipe
+from configs.values.deciding import parse_rule, say_rule
+from tasks.apply.model.needs import DataNeeds
+from tasks.kinds.judged import Threshold
+from tasks.storage.home import Home
+from tests.publish.line import Line, customers, in_this_process, write_customers
+
+COSTS = "evaluate.costs={false_negative: 9}"
+
+
+def test_what_costs_least_is_predicted(tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_this_process(monkeypatch)
+    write_customers(tmp_path / "data")
+    line = Line(home)
+    parents = line.run(customers(tmp_path / "data", COSTS, "evaluate.threshold=cost", "evaluate.splits=[test,valid]"))
+    evaluation = parents["evaluate"].manifest
+    chosen = evaluation.report["threshold"]
+    assert chosen["rule"] == "least cost"
+    (row,) = (row for row in evaluation.report["thresholds"] if row["rule"] == "least cost")
+    assert (row["probability"], chosen["probability"] < 0.5) == (chosen["probability"], True)
+
+    table = pq.read_table(parents["evaluate"].folder / evaluation.predictions).to_pandas()
+    classes = evaluation.report["confusion"]["classes"]
+    name = classes[chosen["code"]]
+    likely = np.where(table.prediction == name, table.score, 1 - table.score)
+    sure = np.abs(likely - chosen["probability"]) > 1e-6
+    assert ((table.prediction == name) == (likely >= chosen["probability"]))[sure].all()
+    assert (likely[table.prediction == name] < 0.5).any()
+    test = table[table.split == "test"]
+    counts = [[int(((test.label == true) & (test.prediction == said)).sum()) for said in classes] for true in classes]
+    assert counts == evaluation.report["confusion"]["counts"]
+    (published,) = {path.parent for path in home.root.rglob("data.json")}
+    assert DataNeeds.read(published).threshold == Threshold(chosen["code"], chosen["probability"])
+
+
+def test_a_precision_that_is_not_reached_is_said(tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_this_process(monkeypatch)
+    write_customers(tmp_path / "data")
+    recipe = customers(tmp_path / "data", "evaluate.threshold=precision=0.999", "train.epochs=1")
+    report = Line(home).run(recipe, until="evaluate")["evaluate"].manifest.report
+    assert "threshold" not in report
+    assert "no threshold has precision at least 0.999 on the validation split" in " ".join(report["notes"])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["evaluate.threshold=cost"], "say what mistakes cost"),
+        (["evaluate.threshold=f2"], "'f2' is none of f1, cost, precision=0.9"),
+        (["evaluate.threshold=recall=1.5"], "is none of f1"),
+        (["evaluate.threshold=f1", "evaluate.splits=[test]"], "splits leaves out; add valid"),
+        ([COSTS.replace("9", "0")], "false_negative"),
+    ],
+)
+def test_rules_that_nobody_can_mean_are_refused(overrides: list[str], said: str) -> None:
+    with pytest.raises(RecipeError, match=said):
+        build_recipe({"name": "a", "dataset": "synthetic", "model": "gcn"}, overrides)
+
+
+def test_other_tasks_have_no_threshold(tmp_path: Path, home: Home) -> None:
+    write_customers(tmp_path / "data", classes=("good", "bad", "ugly"))
+    for option in (COSTS, "evaluate.threshold=f1"):
+        with pytest.raises(RecipeError, match=r"for one label of yes or no, or two classes"):
+            Line(home).run(customers(tmp_path / "data", option), until="train")
+
+
+def test_rules_are_said_in_words() -> None:
+    assert [say_rule(rule) for rule in ("f1", "cost", "precision=0.95", "share=0.05", "recall=0.5")] == [
+        "best F1",
+        "least cost",
+        "precision at least 0.95",
+        "the highest 5 %",
+        "recall at least 0.5",
+    ]
+    assert parse_rule("share=0.01") == ("share", 0.01)
