@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 import shutil
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from configs.load import dump_recipe
 from configs.schema import Recipe
 from tasks.apply.model.files import model_digest, write_model
-from tasks.apply.model.needs import DataNeeds
+from tasks.apply.model.needs import DataNeeds, chosen_threshold
 from tasks.apply.model.row_ids import write_row_ids
 from tasks.processes import ending
 from tasks.processes.run_context import current_run
@@ -80,7 +81,8 @@ def _write_files(context: StageContext, recipe: Recipe, parents: dict[str, Paren
     manifests = {name: parent.manifest for name, parent in parents.items()}
     lineage = {name: {"key": m.key, "digest": m.digest, "code": m.code_version} for name, m in manifests.items()}
     write_model(files, checkpoint, recipe.name, dump_recipe(recipe), lineage, vector_notes(parents))
-    DataNeeds.of(context, recipe, parents).write(files)
+    threshold = chosen_threshold(parents["evaluate"].manifest)
+    replace(DataNeeds.of(context, recipe, parents), threshold=threshold).write(files)
     profile.write(files, profile.describe(recipe, parents))
     if not recipe.is_layout:  # no row of a layout is held out
         write_trained(files, parents["partition"], parents["ingest"])

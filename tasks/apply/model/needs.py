@@ -68,7 +68,7 @@ class DataNeeds:
 
     @classmethod
     def of(cls, context: StageContext, recipe: Recipe, parents: dict[str, Parent], control: str = "") -> DataNeeds:
-        """Take down what a training saw; `parents` has its `ingest`, `preprocess` and `evaluate`.
+        """Take down what a training saw; `parents` has its `ingest` and `preprocess`.
 
         `control` is published in place of the model.
         """
@@ -96,7 +96,6 @@ class DataNeeds:
             category_names(store, EDGE_CATEGORIES),
             *reads,
             structure_digest(ingest),
-            None if control else chosen_threshold(parents["evaluate"].manifest),
         )
 
     def write(self, folder: Path) -> None:
