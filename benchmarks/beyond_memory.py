@@ -78,7 +78,7 @@ def main() -> None:
     parser.add_argument("--times", type=float, default=2.0, help="the graph's size in units of a machine's memory")
     parser.add_argument("--keep", action="store_true", help="evaluate what was trained before")
     parser.add_argument(
-        "--home", type=Path, default=RESULTS / "beyond-memory" / "home", help="folder on a disk with room"
+        "--home", type=Path, default=RESULTS / "beyond-memory" / "home", help="a folder called home, with room"
     )
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args()
