@@ -167,12 +167,7 @@ def write_outputs(
     store = DatasetStore(ingest.folder, ingest.manifest)
     labels = published.needs.labels if request.what == "predictions" else None
     order = label_order(labels, label_columns(ingest.manifest, store))  # may refuse: before anything is written
-    threshold = published.needs.threshold if request.what == "predictions" else None
-    if request.threshold is not None:
-        threshold = threshold_of(request.threshold, graph.manifest, published.needs.classes)
-    elif threshold is not None:
-        said = f"{(published.needs.classes or ['0', '1'])[threshold.code]} from probability {threshold.probability:.4g}"
-        listener.message(request.what, f"predicted is {said} on (evaluate.threshold; --threshold none: the likelier)")
+    threshold = _threshold(request, published, graph.manifest, listener)
     own_graph = graph.manifest.digest == published.lineage["partition"]["digest"]
     places = request.what == "layout" and published.recipe.is_layout and not own_graph
     mapped = MappedData.of(published, home) if places else None
@@ -223,6 +218,19 @@ def write_outputs(
                 (work / file).replace(ids_path(output) if file.endswith(".ids.parquet") else output)
             ids = str(ids_path(output)) if job.format in HAS_IDS_BESIDE else None
     return {"output": request.output, "ids": ids, **fields, "peak_bytes": memory.peak_bytes}
+
+
+def _threshold(
+    request: OutputRequest, published: Published, manifest: TaskManifest, listener: Listener
+) -> Threshold | None:
+    """Return the threshold that is asked for, else the model's own, which is said. Raises RecipeError."""
+    if request.threshold is not None:
+        return threshold_of(request.threshold, manifest, published.needs.classes)
+    threshold = published.needs.threshold if request.what == "predictions" else None
+    if threshold is not None:
+        said = f"{(published.needs.classes or ['0', '1'])[threshold.code]} from probability {threshold.probability:.4g}"
+        listener.message(request.what, f"predicted is {said} on (evaluate.threshold; --threshold none: the likelier)")
+    return threshold
 
 
 @contextmanager
