@@ -144,6 +144,13 @@ class TrainConfig(TrainBase, _GradientOptions):
     """Training by gradients of batches."""
 
     family: ClassVar[str] = "gnn"
+    runtime_fields: ClassVar[frozenset[str]] = TrainBase.runtime_fields | {
+        "prefetch",
+        "sampling_threads",
+        "checkpoint_every",
+        "share_gpu",
+        "sampling",
+    }
 
     @model_validator(mode="before")
     @classmethod
@@ -156,14 +163,6 @@ class TrainConfig(TrainBase, _GradientOptions):
             return kept
         named = {"name": loss} if isinstance(loss, str) else loss
         return {**kept, "loss": {"class_weight": data["class_weight"], **named}}
-
-    runtime_fields: ClassVar[frozenset[str]] = TrainBase.runtime_fields | {
-        "prefetch",
-        "sampling_threads",
-        "checkpoint_every",
-        "share_gpu",
-        "sampling",
-    }
 
     @model_validator(mode="after")
     def _threads_have_work(self) -> TrainConfig:
