@@ -6,7 +6,7 @@ better than they are.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -53,7 +53,8 @@ def decisions(valid: Prediction, shown: Prediction, costs: CostsConfig | None = 
     if turned:
         chosen_on, binary = ((1 - label, -score) for label, score in (chosen_on, binary))
     rules = (*_RULES, "cost") if costs is not None else _RULES
-    chosen = {rule: choose_threshold(rule, *chosen_on, costs) for rule in rules}
+    ranked = OrderedRows.of(*chosen_on)
+    chosen = {rule: choose_threshold(rule, ranked, costs) for rule in rules}
     report["thresholds"] = [
         {
             "rule": say_rule(rule),
@@ -75,7 +76,7 @@ def threshold_by(rule: str, valid: Prediction, costs: CostsConfig | None) -> Thr
     assert binary is not None, "the rule was looked at before (`tasks.kinds.measurable.check_threshold`)"
     label, score = binary
     turned = _is_turned(valid, label)
-    chosen = choose_threshold(rule, *((1 - label, -score) if turned else binary), costs)
+    chosen = choose_threshold(rule, OrderedRows.of(*((1 - label, -score) if turned else binary)), costs)
     return None if chosen is None else Threshold(0 if turned else 1, _probability(chosen))
 
 
@@ -143,23 +144,39 @@ def fit_temperature(label: Array, logits: Floats) -> float:
     return float(np.exp((low + high) / 2))
 
 
-def choose_threshold(rule: str, label: Array, score: Floats, costs: CostsConfig | None = None) -> float | None:
-    """Return the score from which a rule calls a row positive; label (n,) of 0 and 1. None: no score does.
+class OrderedRows(NamedTuple):
+    """Rows of 0 and 1 by their scores, the highest first."""
+
+    score: Floats
+    """(n,), descending."""
+    last_of_score: Array
+    """Place of the last row of each distinct score, (k,)."""
+    right: Array
+    """Positive rows up to there, (k,)."""
+
+    @classmethod
+    def of(cls, label: Array, score: Floats) -> OrderedRows:
+        """Sort them once, for all rules."""
+        order = np.argsort(-score, kind="stable")
+        ordered = score[order]
+        last_of_score = np.flatnonzero(np.append(np.diff(ordered) != 0, True)[: len(ordered)])
+        return cls(ordered, last_of_score, np.cumsum(label[order] == 1)[last_of_score])
+
+
+def choose_threshold(rule: str, rows: OrderedRows, costs: CostsConfig | None = None) -> float | None:
+    """Return the score from which a rule calls a row positive. None: no score does.
 
     The best F1; the least cost, which may be that of calling no row so (infinity); the most recall at a precision, or
     the highest score with a recall; or a share of the rows, as who can look at so many only would take.
     """
-    order = np.argsort(-score, kind="stable")
-    ordered, hit = score[order], label[order] == 1
-    positives = int(hit.sum())
-    if not positives or positives == len(label):
+    ordered, last_of_score, right = rows
+    count, positives, taken = len(ordered), int(right.max(initial=0)), last_of_score + 1
+    if not positives or positives == count:
         return None
-    last_of_score = np.flatnonzero(np.append(np.diff(ordered) != 0, True))
-    right, taken = np.cumsum(hit)[last_of_score], last_of_score + 1
     precision, recall = right / taken, right / positives
     name, goal = parse_rule(rule)
     if name == "share":
-        return float(ordered[max(0, int(np.ceil(goal * len(label))) - 1)])
+        return float(ordered[max(0, int(np.ceil(goal * count)) - 1)])
     if name == "cost":
         assert costs is not None
         cost = costs.false_positive * (taken - right) + costs.false_negative * (positives - right)
@@ -171,7 +188,7 @@ def choose_threshold(rule: str, label: Array, score: Floats, costs: CostsConfig 
         best = int(np.flatnonzero(recall >= goal)[0])
     else:
         reached = np.flatnonzero((precision >= goal) & (taken >= _FEWEST_FLAGGED))
-        if not len(reached) or goal <= positives / len(label):
+        if not len(reached) or goal <= positives / count:
             return None
         best = int(reached[int(recall[reached].argmax())])
     return float(ordered[last_of_score[best]])

@@ -11,6 +11,7 @@ from configs.values.deciding import CostsConfig
 from tasks.evaluate.decisions import (
     MOST_ROWS,
     DecisionsSeen,
+    OrderedRows,
     can_decide,
     choose_threshold,
     decisions,
@@ -63,7 +64,7 @@ def test_thresholds_do_what_their_rule_says() -> None:
     random = np.random.default_rng(0)
     label = (random.random(3_001) < 0.2).astype(np.float64)
     score = (label * 1.5 + random.normal(size=3_001)).round(1)  # ties
-    by = lambda rule, costs=None: choose_threshold(rule, label, score, costs)  # noqa: E731
+    by = lambda rule, costs=None: choose_threshold(rule, OrderedRows.of(label, score), costs)  # noqa: E731
     best = outcome(label, score, by("f1"))
     f1 = lambda found: 2 * found["precision"] * found["recall"] / (found["precision"] + found["recall"])  # noqa: E731
     assert f1(best) == pytest.approx(max(f1(outcome(label, score, s)) for s in np.unique(score) if s < score.max()))
@@ -86,12 +87,17 @@ def test_thresholds_do_what_their_rule_says() -> None:
         least = min(outcome(label, score, s, costs)["cost"] for s in [*np.unique(score), np.inf])
         assert outcome(label, score, by("cost", costs), costs)["cost"] == pytest.approx(least)
     dear = CostsConfig(false_positive=9)
-    assert choose_threshold("cost", np.array([0, 1, 0]), np.array([3.0, 2.0, 1.0]), dear) == np.inf  # nobody is
+    assert (
+        choose_threshold("cost", OrderedRows.of(np.array([0, 1, 0]), np.array([3.0, 2.0, 1.0])), dear) == np.inf
+    )  # nobody is
 
 
-@pytest.mark.parametrize("label", [np.zeros(9), np.ones(9)])
+@pytest.mark.parametrize("label", [np.zeros(9), np.ones(9), np.ones(0)])
 def test_one_class_has_no_thresholds(label: np.ndarray) -> None:
-    assert all(choose_threshold(rule, label, np.arange(9.0)) is None for rule in ("f1", "share=0.1", "recall=0.5"))
+    assert all(
+        choose_threshold(rule, OrderedRows.of(label, np.arange(1.0 * len(label)))) is None
+        for rule in ("f1", "share=0.1", "recall=0.5")
+    )
 
 
 @pytest.mark.parametrize("order", [("valid", "test"), ("test", "train", "valid")])
