@@ -4,9 +4,9 @@
 
 A generated graph (millions of nodes and undirected edges) is prepared once, on this machine. Then `graphmill run --only
 train,evaluate` with `train.strategy=partitioned` uses a Ray cluster of machines that are network namespaces of this one
-(root and control groups are needed), of which the first alone sees the home. Each has a memory limit of 1/--times of
-the graph's edges and features, the kernel's cache of files included: what a machine does not need has no room there.
-Half of the nodes are predicted.
+(root and control groups are needed). The run begins on one more, which alone sees the home and has no ranks: flow,
+Prefect's server and Ray's head take there what the kernel's cache of a rank's files would need. Each has a memory limit
+of 1/--times of the graph's edges and features, that cache included. Half of the nodes are predicted.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ def main() -> None:
         if not args.keep:
             shutil.rmtree(args.home / "artifacts" / stage, ignore_errors=True)
     began = time.monotonic()
-    with Machines(args.machines, memory_bytes=limit) as machines:
-        cluster = Cluster(machines, args.home.parent, apart=True)
+    with Machines(1 + args.machines, memory_bytes=limit) as machines:
+        cluster = Cluster(machines, args.home.parent, apart=True, head_cpus=0)
         said = run(cluster, path)
         peaks = [each.peak_bytes for each in machines.machines]
         cluster.close()
@@ -113,7 +113,7 @@ def main() -> None:
     print(said)
     print(
         f"{store.manifest.num_nodes:,} nodes, {store.manifest.num_edges:,} edges; edges and features "
-        f"{graph_bytes / 1e9:.2f} GB; {args.machines} machines of {limit / 1e9:.2f} GB; peaks without the kernel's "
+        f"{graph_bytes / 1e9:.2f} GB; 1 + {args.machines} machines of {limit / 1e9:.2f} GB; peaks without the kernel's "
         f"cache {', '.join(f'{peak / 1e9:.2f}' for peak in peaks)} GB; {rows:,} predictions; {found['seconds']:.0f} s"
     )
     keep(args, "beyond-memory", facts, **found)

@@ -219,9 +219,13 @@ class Machines:
 class Cluster:
     """Ray on such machines, begun by graphmill's own commands; the first is its head, and has the home."""
 
-    def __init__(self, machines: Machines, folder: Path, *, apart: bool, cpus: int = 1) -> None:
-        """`apart`: the other machines do not see the home; `cpus`: that each lends. Homes lie in `folder`."""
-        self.machines, self._folder, self._apart, self._cpus = machines, folder, apart, cpus
+    def __init__(
+        self, machines: Machines, folder: Path, *, apart: bool, cpus: int = 1, head_cpus: int | None = None
+    ) -> None:
+        """`apart`: the other machines do not see the home; `cpus`: that each lends (`head_cpus`: the first). Homes lie
+        in `folder`."""
+        self.machines, self._folder, self._apart = machines, folder, apart
+        self._cpus = [cpus if head_cpus is None else head_cpus, *[cpus] * (len(machines.machines) - 1)]
         self.home = folder / "home"
         self._temp = Path(tempfile.mkdtemp(prefix="gm-"))  # short: sockets lie there
         self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -230,7 +234,8 @@ class Cluster:
 
     def begin(self, number: int) -> None:
         """Have a machine begin the cluster, or join it. Raises RuntimeError."""
-        options = ["--cpus", str(self._cpus), "--node-ip", address(number), "--temp-dir", str(self._temp / str(number))]
+        cpus, temp = str(self._cpus[number]), str(self._temp / str(number))
+        options = ["--cpus", cpus, "--node-ip", address(number), "--temp-dir", temp]
         home, words = self.home, ["start"]
         if number:
             home, token = self._folder / f"node-{number}", self._folder / f"token-{number}"

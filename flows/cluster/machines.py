@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from configs.schema import Recipe
 from flows.terminal.console import format_bytes, out, table
 from tasks.cluster.machines import Need, assign
-from tasks.cluster.settings import RAY_BYTES
+from tasks.cluster.settings import RAY_BYTES, RUN_BYTES
 from tasks.cluster.survey import Looked
 from tasks.train.job import device_kind, threads_per_rank
 
@@ -43,7 +43,8 @@ def placement(recipe: Recipe, machines: Sequence[Looked], rank_bytes: float) -> 
     num_parts = getattr(recipe.partition, "num_parts", 1)
     in_parts = getattr(getattr(train, "strategy", None), "name", "") in ("partitioned", "partition_parallel")
     for share in shares:
-        cpus, memory = need.threads * share.count, need.memory_bytes * share.count + RAY_BYTES
+        cpus, memory = need.threads * share.count, need.memory_bytes * share.count
+        memory += RUN_BYTES if share.machine.is_own else 0
         text = f"{share.machine.name}: {share.text()}, {cpus} of {share.machine.cpus:g} CPUs"
         if need.gpus:
             text += f", {share.count} of {share.machine.gpus:g} GPUs"
@@ -51,5 +52,13 @@ def placement(recipe: Recipe, machines: Sequence[Looked], rank_bytes: float) -> 
             each = num_parts // train.num_ranks
             first, last = share.first * each, (share.first + share.count) * each - 1
             text += f", part {first}" if first == last else f", parts {first} to {last}"
-        lines.append(f"{text}; about {format_bytes(memory)} of memory with Ray")
+        text += f"; about {format_bytes(memory + RAY_BYTES)} of memory with Ray"
+        if share.machine.is_own:
+            text += " and the run itself"
+        if memory > share.machine.memory_bytes:
+            text += (
+                f", more than the {format_bytes(share.machine.memory_bytes)} that Ray counts there: let it lend fewer "
+                "CPUs (graphmill cluster start --cpus N), down to 0"
+            )
+        lines.append(text)
     return lines

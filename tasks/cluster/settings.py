@@ -34,3 +34,5 @@ PART_BYTES = 1 << 18
 """Parts of files are fetched in whole multiples."""
 RAY_BYTES = 340e6
 """Memory of Ray on the machine of its head (2.60, measured 2026-11); 177 MB on another, 69 MB for a rank's place."""
+RUN_BYTES = 720e6
+"""Memory of a run on its machine beside the ranks: flow 360 MB, Prefect's server 160, HomeFiles 130, launcher 70."""

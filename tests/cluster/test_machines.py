@@ -12,8 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from configs.errors import StageError
+from configs.load import build_recipe
+from flows.cluster.machines import placement
 from tasks.cluster.machines import Machine, Need, assign
 from tasks.cluster.place import compare, versions
+from tasks.cluster.survey import Looked
 from tasks.processes.children import ROOT
 
 
@@ -55,6 +58,21 @@ def test_gpus_and_memory_count() -> None:
     need = Need(threads=2, gpus=1, memory_bytes=4e9)
     assert need.resources(3) == {"CPU": 6.0, "GPU": 3.0, "memory": 12e9}
     assert need.text() == "2 CPUs, 1 GPU, 4.0 GB of memory"
+
+
+def test_the_plan_counts_what_a_run_takes_where_it_begins() -> None:
+    sections = {
+        "name": "one",
+        "dataset": {"name": "synthetic"},
+        "model": {"name": "graphsage"},
+        "cluster": {"rank_memory_gb": 1.5},
+    }
+    recipe = build_recipe(sections, ["train.num_ranks=2", "train.threads=1"])
+    machines = [machine("a", 1, memory_bytes=2e9, is_own=True), machine("b", 1, memory_bytes=2e9)]
+    own, other = placement(recipe, [Looked(one, one, "") for one in machines], 0)
+    assert own.startswith("a: rank 0, 1 of 1 CPUs; about 2.6 GB of memory with Ray and the run itself, more than the 2")
+    assert "let it lend fewer CPUs (graphmill cluster start --cpus N)" in own
+    assert other == "b: rank 1, 1 of 1 CPUs; about 1.8 GB of memory with Ray"
 
 
 @given(
