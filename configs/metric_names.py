@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Final
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 from configs.errors import RecipeError, readable
 from configs.matching import did_you_mean
@@ -57,6 +57,17 @@ MAX_LIST: Final = 1000
 _RANKING = re.compile(rf"({'|'.join(RANKING_METRICS)})@([1-9][0-9]{{0,3}})")
 
 
+_ROWS = r"[1-9][0-9]{0,9}|[0-9]{1,2}(?:\.[0-9]{1,6})?%"
+_TOP_EXAMPLES = "precision@100, recall@1% and lift@1%"
+_TOP = re.compile(rf"(precision|recall|lift)@({_ROWS})")
+
+
+def top_metric(metric: str) -> tuple[str, str] | None:
+    """Return kind and rows of a metric of the highest scores, such as `precision@100` and `lift@1%`; None: another."""
+    match = _TOP.fullmatch(metric)
+    return (match.group(1), match.group(2)) if match and match.group(2).strip("0.%") else None
+
+
 def hits_of(metric: str) -> int | None:
     """Return K of `hits@K`, a whole number from 1 to `MAX_HITS`; None for other words."""
     match = _HITS.fullmatch(metric)
@@ -82,11 +93,11 @@ def telling(names: Iterable[str]) -> list[str]:
 
 def check_metric(metric: str) -> str:
     """Return a metric's name. Raises ValueError naming the known ones."""
-    if metric not in METRIC_NAMES and hits_of(metric) is None and ranking_metric(metric) is None:
+    if metric not in METRIC_NAMES and not any(of(metric) for of in (hits_of, ranking_metric, top_metric)):
         raise ValueError(
             f"unknown metric {readable(metric, 60)!r}{did_you_mean(metric, METRIC_NAMES)}; known: "
-            f"{', '.join(METRIC_NAMES)}, hits@K with K from 1 to {MAX_HITS:,}, and of recommendations map@K, ndcg@K, "
-            f"recall@K and precision@K, up to {MAX_LIST:,}"
+            f"{', '.join(METRIC_NAMES)}, hits@K with K from 1 to {MAX_HITS:,}, of recommendations map@K, ndcg@K, "
+            f"recall@K and precision@K, up to {MAX_LIST:,}, and of the highest scores {_TOP_EXAMPLES}"
         )
     return metric
 
@@ -94,11 +105,12 @@ def check_metric(metric: str) -> str:
 def check_measured(metric: str, others: Iterable[str] = ()) -> None:
     """Raise ValueError for what no evaluator measures, `others` apart; of several tasks it stands behind `TASK.`."""
     name = metric.rpartition(".")[2] if hits_of(metric) is None else metric
-    if name in MEASURED or hits_of(name) is not None or ranking_metric(name) is not None or name in others:
+    if name in MEASURED or name in others or any(of(name) for of in (hits_of, ranking_metric, top_metric)):
         return
     raise ValueError(
         f"unknown metric {readable(name, 60)!r}{did_you_mean(name, MEASURED)}; what can be measured: "
-        f"{', '.join(MEASURED)}, hits@K, and of recommendations map@K, ndcg@K, recall@K and precision@K"
+        f"{', '.join(MEASURED)}, hits@K, of recommendations map@K, ndcg@K, recall@K and precision@K, and of the "
+        f"highest scores {_TOP_EXAMPLES}"
     )
 
 
@@ -110,4 +122,11 @@ def metric_of(name: str, values: Mapping[str, float], split: str = "valid") -> f
     return values[name]
 
 
+def _check_rows(rows: str) -> str:
+    if top_metric(f"lift@{rows}") is None:
+        raise ValueError(f"{readable(rows, 30)!r} is neither a number of rows (100) nor a share of them (1%)")
+    return rows
+
+
+TopRows = Annotated[str, Field(coerce_numbers_to_str=True), AfterValidator(_check_rows)]
 MetricName = Annotated[str, AfterValidator(check_metric)]

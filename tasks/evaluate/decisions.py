@@ -49,7 +49,7 @@ def decisions(valid: Prediction, shown: Prediction, costs: CostsConfig | None = 
     chosen_on, binary = _binary(valid), _binary(shown)
     if chosen_on is None or binary is None:
         return report
-    turned = _is_turned(valid, chosen_on[0])
+    turned = not valid.positive_class
     if turned:
         chosen_on, binary = ((1 - label, -score) for label, score in (chosen_on, binary))
     rules = (*_RULES, "cost") if costs is not None else _RULES
@@ -75,7 +75,7 @@ def threshold_by(rule: str, valid: Prediction, costs: CostsConfig | None) -> Thr
     binary = _binary(valid)
     assert binary is not None, "the rule was looked at before (`tasks.kinds.measurable.check_threshold`)"
     label, score = binary
-    turned = _is_turned(valid, label)
+    turned = not valid.positive_class
     chosen = choose_threshold(rule, OrderedRows.of(*((1 - label, -score) if turned else binary)), costs)
     return None if chosen is None else Threshold(0 if turned else 1, _probability(chosen))
 
@@ -83,11 +83,6 @@ def threshold_by(rule: str, valid: Prediction, costs: CostsConfig | None) -> Thr
 def _probability(score: float) -> float:
     """Return the probability of a score; of infinity one that no row has."""
     return float(np.nextafter(1.0, 2.0) if score == np.inf else metrics.sigmoid(np.array(score)))
-
-
-def _is_turned(valid: Prediction, label: Array) -> bool:
-    """Whether the first class is looked for: of two classes of equal standing the rarer one is."""
-    return bool(valid.single_label and (label == 1).sum() > len(label) / 2)
 
 
 class DecisionsSeen:

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from configs.base import ComponentConfig, StrTuple
-from configs.metric_names import MAX_HITS, MAX_LIST
+from configs.metric_names import MAX_HITS, MAX_LIST, TopRows
 from configs.registry import EVALUATORS
 
 
@@ -39,7 +39,18 @@ class RocAucConfig(ByRelationConfig):
 
 @EVALUATORS.options("average_precision", "evaluators")
 class AveragePrecisionConfig(ByRelationConfig):
-    """Average precision: mean over label columns as OGB; one versus rest for classes; edges against negatives."""
+    """Average precision: mean over label columns as OGB, or classes one versus rest (of two the rarer); of edges."""
+
+
+@EVALUATORS.options("top", "evaluators")
+class TopConfig(ComponentConfig):
+    """Precision, recall or lift of the rows with the highest scores: so many, or a share; columns as with `ap`."""
+
+    metric: Literal["precision", "recall", "lift"] = "precision"
+    """`precision`: their share of positives; `recall`: share of all positives that are among them; `lift`: precision
+    over the share of positives in all rows."""
+    rows: TopRows = "100"
+    """How many rows: `100`, or `1%` of a split."""
 
 
 @EVALUATORS.options("pr_auc", "evaluators")

@@ -14,9 +14,10 @@ import numpy as np
 from configs.base import ComponentConfig
 from configs.errors import DataError, RecipeError
 from configs.matching import did_you_mean, listed
-from configs.metric_names import check_metric, hits_of, ranking_metric
+from configs.metric_names import check_metric, hits_of, ranking_metric, top_metric
 from configs.registry import EVALUATORS
 from tasks.evaluators import metrics
+from tasks.evaluators.metrics import Array, Floats
 from tasks.evaluators.prediction import Prediction
 from tasks.storage.graph_facts import relations_of
 from tasks.storage.manifests import GraphManifest
@@ -135,7 +136,7 @@ class RocAuc(Evaluator):
 
 @EVALUATORS.register("average_precision")
 class AveragePrecision(Evaluator):
-    """Average precision: mean over label columns as OGB; one versus rest for classes; edges against negatives."""
+    """Average precision: mean over label columns as OGB, or classes one versus rest (of two the rarer); of edges."""
 
     task_types = _CLASSIFY | {"link"}
 
@@ -147,10 +148,29 @@ class AveragePrecision(Evaluator):
         """Average precision in 0..1; rows of equal score enter together."""
         if prediction.positive is not None:
             return metrics.average_precision_of_pairs(*prediction.pairs())
-        label, score = prediction.columns()
-        if self.graph.label_type.one_of_many and label.shape[1] == 1:  # neither of two classes is the positive one
-            label, score = np.hstack([1 - label, label]), np.hstack([-score, score])
-        return metrics.mean_over_tasks(label, score, metrics.average_precision)
+        return metrics.mean_over_tasks(*prediction.looked_for(), metrics.average_precision)
+
+
+@EVALUATORS.register("top")
+class Top(Evaluator):
+    """Precision, recall or lift of the rows with the highest scores: so many, or a share; columns as with `ap`."""
+
+    def __init__(self, config: ComponentConfig, graph: GraphManifest) -> None:
+        super().__init__(config, graph)
+        self.metric = f"{self.config.metric}@{self.config.rows}"
+
+    def measure(self, prediction: Prediction) -> float:
+        """Precision and recall in 0..1, lift from 0: precision over the share of positives."""
+        rows = self.config.rows
+
+        def of_column(label: Array, score: Floats) -> float:
+            first = metrics.first_rows(len(label), rows)
+            right, positives = metrics.positives_among(label, score, first), np.count_nonzero(label == 1)
+            precision, recall = right / first, right / positives
+            measured = {"precision": precision, "recall": recall, "lift": precision * len(label) / positives}
+            return float(measured[self.config.metric])
+
+        return metrics.mean_over_tasks(*prediction.looked_for(), of_column)
 
 
 @EVALUATORS.register("pr_auc")
@@ -287,7 +307,9 @@ def evaluator_for(metric: str, *, is_ranking: bool = False) -> dict[str, Any]:
         check_metric(metric)
     except ValueError as error:
         raise DataError(str(error)) from None
-    most, of_lists = hits_of(metric), ranking_metric(metric)
+    most, of_lists, top = hits_of(metric), ranking_metric(metric), top_metric(metric)
+    if top is not None and not is_ranking:
+        return {"name": "top", "metric": top[0], "rows": top[1]}
     if is_ranking and metric == "mrr":
         return {"name": "ranking", "metric": "mrr"}
     if of_lists is not None and (is_ranking or most is None):

@@ -54,6 +54,21 @@ def average_precision(label: Array, score: Floats) -> float:
     return float(np.sum(gained * (true_positives / taken)))
 
 
+def first_rows(count: int, rows: str) -> int:
+    """Return how many rows of so many `100` or `1%` are: at least one, at most all."""
+    wanted = round(float(rows[:-1]) / 100 * count) if rows.endswith("%") else int(rows)
+    return min(max(1, wanted), count)
+
+
+def positives_among(label: Array, score: Floats, first: int) -> float:
+    """Return how many of the `first` rows with the highest scores are positive; of rows that tie with the last the
+    share that has room."""
+    last = np.partition(score, len(score) - first)[len(score) - first]
+    above, ties, hit = score > last, score == last, label == 1
+    room = (first - np.count_nonzero(above)) / np.count_nonzero(ties)
+    return float(np.count_nonzero(hit & above) + room * np.count_nonzero(hit & ties))
+
+
 def rocauc_of_pairs(positive: Floats, negative: Floats) -> float:
     """`rocauc` of true edges' scores (n,) and those of negatives, of any shape.
 

@@ -126,6 +126,20 @@ class Prediction:
         return self.label is not None and self.label.ndim == 1
 
     @property
+    def positive_class(self) -> int:
+        """Code of the class that is looked for: 1, and of two classes of equal standing the rarer one of these rows."""
+        if self.label is None or self.scores is None or not self.single_label:
+            return 1
+        if self.scores.ndim == 1 or min(self.scores.shape[1], self.num_classes or 2) < 2:  # a logit, not two classes
+            return 1
+        return int(np.count_nonzero(self.label == 1) <= np.count_nonzero(self.label >= 0) / 2)
+
+    def looked_for(self) -> tuple[Array, Floats]:
+        """Return `columns`, of two classes of equal standing those of the rarer one."""
+        label, score = self.columns()
+        return (1 - label, -score) if label.shape[1] == 1 and not self.positive_class else (label, score)
+
+    @property
     def telling_rows(self) -> int:
         """How many rows a metric's noise goes by: labelled or ranked ones, or the rarer of positives and negatives."""
         if self.ranks is not None:

@@ -454,19 +454,65 @@ def test_kinds_of_negatives_are_measured_one_by_one() -> None:
         assert evaluator(prediction) == pytest.approx(mean)
 
 
-def test_average_precision_of_two_named_classes_is_the_mean_of_both() -> None:
-    """Neither is the positive one: which comes second follows from their names."""
+def of_two_classes(rare: Any, score: Any) -> tuple[Prediction, Prediction]:
+    """Return the same rows with the rare class as the second and as the first one."""
+    none = np.zeros(len(score))
+    return (
+        Prediction(scores=np.stack([none, score], 1), label=rare),
+        Prediction(scores=np.stack([score, none], 1), label=1 - rare),
+    )
+
+
+def test_average_precision_of_two_named_classes_is_that_of_the_rarer_one() -> None:
+    """Which comes second follows from their names, and the common one's precision hides the rare one's."""
     rng = np.random.default_rng(0)
     rare = (rng.random(400) < 0.05).astype(np.int64)
     score = rare + rng.normal(size=400)
     evaluator = make_evaluator(EVALUATORS.config({"name": "average_precision"}), graph(task_type="multiclass"))
-    second = evaluator(Prediction(scores=np.stack([np.zeros(400), score], 1), label=rare))["ap"]
-    first = evaluator(Prediction(scores=np.stack([score, np.zeros(400)], 1), label=1 - rare))["ap"]
-    expected = (
-        sklearn.metrics.average_precision_score(rare, score) + sklearn.metrics.average_precision_score(1 - rare, -score)
-    ) / 2
+    second, first = (evaluator(prediction)["ap"] for prediction in of_two_classes(rare, score))
     assert second == pytest.approx(first)
-    assert second == pytest.approx(expected)
+    assert second == pytest.approx(sklearn.metrics.average_precision_score(rare, score))
     binary = make_evaluator(EVALUATORS.config({"name": "average_precision"}), graph(task_type="binary"))
     alone = binary(Prediction(scores=score[:, None], label=rare.astype(np.float64)[:, None]))["ap"]
     assert alone == pytest.approx(sklearn.metrics.average_precision_score(rare, score))
+
+
+@pytest.mark.parametrize(("rows", "first"), [("1", 1), ("7", 7), ("100", 100), ("1%", 4), ("12.5%", 50), ("900", 401)])
+def test_the_highest_scores_hold_so_many_positives(rows: str, first: int) -> None:
+    rng = np.random.default_rng(first)
+    rare = (rng.random(401) < 0.1).astype(np.int64)
+    score = rng.permutation(401) + 100.0 * rare  # without ties
+    found = rare[np.argsort(-score)[:first]].sum()
+    wanted = {
+        "precision": found / first,
+        "recall": found / rare.sum(),
+        "lift": found / first / rare.mean(),
+    }
+    for prediction in of_two_classes(rare, score):
+        for metric, value in wanted.items():
+            named = f"{metric}@{rows}"
+            top = make_evaluator(EVALUATORS.config(evaluator_for(named)), graph(task_type="multiclass"))
+            assert top(prediction) == {named: pytest.approx(value)}
+
+
+def test_rows_that_tie_with_the_last_one_count_by_the_room_there_is() -> None:
+    label, score = np.array([1.0, 0, 1, 0, 0, 1]), np.array([3.0, 2, 2, 2, 1, 0])
+    assert metrics.positives_among(label, score, 1) == 1
+    assert metrics.positives_among(label, score, 2) == pytest.approx(1 + 1 / 3)
+    assert metrics.positives_among(label, score, 4) == 2
+    assert metrics.positives_among(label, score, 6) == 3
+
+
+@pytest.mark.parametrize("rows", ["0", "0%", "100%", "1.5", "-1", "x", "0.0%", "1e3"])
+def test_rows_of_the_highest_scores_are_a_number_or_a_share(rows: str) -> None:
+    with pytest.raises(ValueError, match="neither a number of rows"):
+        EVALUATORS.config({"name": "top", "rows": rows})
+
+
+def test_a_number_of_rows_need_not_be_a_text() -> None:
+    assert EVALUATORS.config({"name": "top", "rows": 50}).rows == "50"
+
+
+def test_precision_of_recommendations_is_still_of_each_list() -> None:
+    assert evaluator_for("precision@5", is_ranking=True) == {"name": "ranking", "metric": "precision", "k": 5}
+    assert evaluator_for("precision@5") == {"name": "top", "metric": "precision", "rows": "5"}

@@ -45,9 +45,8 @@ def _multiclass(prediction: Prediction, names: list[str] | None) -> dict[str, An
     num_classes = max(prediction.scores.shape[1], int(label.max()) + 1, 2)
     decided = _decided(label, predicted, num_classes, names)
     if num_classes == prediction.scores.shape[1] == 2:
-        is_second, score = (values[:, 0] for values in prediction.columns())
-        rare = int(is_second.mean() <= 0.5)
-        return decided | _of_one(is_second == rare, score if rare else -score, _names(names, 2)[rare])
+        is_positive, score = (values[:, 0] for values in prediction.looked_for())
+        return decided | _of_one(is_positive, score, _names(names, 2)[prediction.positive_class])
     labelled = prediction.label >= 0
     confidence = np.empty(len(labelled))  # probability of each row's likeliest class
     for rows in slices(len(labelled), _ROWS_AT_A_TIME):
