@@ -165,6 +165,13 @@ class TrainConfig(TrainBase, _GradientOptions):
         return {**kept, "loss": {"class_weight": data["class_weight"], **named}}
 
     @model_validator(mode="after")
+    def _rare_classes_count_more_once(self) -> TrainConfig:
+        weighs = getattr(self.loss, "class_weight", "none") != "none"
+        if weighs and getattr(self.loader, "balance", "none") != "none":
+            raise ValueError("loader.balance and loss.class_weight both have rare classes count more; take one of them")
+        return self
+
+    @model_validator(mode="after")
     def _threads_have_work(self) -> TrainConfig:
         prefetch = 2 if self.prefetch is None else self.prefetch
         if self.sampling_threads is not None and self.sampling_threads > max(1, prefetch):

@@ -14,11 +14,12 @@ from configs.errors import RecipeError
 from configs.training import TrainConfig
 from models.block import StepBatch
 from tasks.sampling.neighborhoods.neighbors import derive_key, shuffled
+from tasks.train.labels.balance import Balance
 from tasks.train.loaders.base import Loader
 from tasks.train.state.journal import Progress
 from tasks.train.strategies.base import Strategy
 
-_SHUFFLE, _SAMPLE, _DROPOUT = 1, 2, 3  # purposes that keys are drawn for
+_SHUFFLE, _SAMPLE, _DROPOUT, _BALANCE = 1, 2, 3, 4  # purposes that keys are drawn for
 _REHEARSED = 32
 # Reading a loss waits for the GPU, which then has nothing to do until the next batch is on its way.
 _UNREAD_ON_GPU = 16
@@ -31,9 +32,14 @@ class Batches:
     checkpoint sees what one that was left alone sees, and threads may make batches side by side.
     """
 
-    def __init__(self, loader: Loader, strategy: Strategy, train: TrainConfig, seed: int) -> None:
-        """Count the batches of a round. Raises RecipeError: more batches are to be accumulated than a round has."""
-        self.loader, self.strategy, self.seed = loader, strategy, seed
+    def __init__(
+        self, loader: Loader, strategy: Strategy, train: TrainConfig, seed: int, balance: Balance | None = None
+    ) -> None:
+        """Count the batches of a round; `balance` chooses their seeds.
+
+        Raises RecipeError: more batches are to be accumulated than a round has.
+        """
+        self.loader, self.strategy, self.seed, self._balance = loader, strategy, seed, balance
         self._rest: Iterator[StepBatch] = iter(())
         self._next = -1
         """Number of the batch that comes first in `_rest`."""
@@ -87,7 +93,10 @@ class Batches:
         """Return what `Loader.batch` is given for batch `number`: positions among the seeds, and the key."""
         epoch, step, places = self._place(number)
         order = derive_key(self.seed, epoch, 0, 0, _SHUFFLE)
-        return shuffled(self._count, order, places), self._key(epoch, step, _SAMPLE)
+        positions = shuffled(self._count, order, places)
+        if self._balance is not None:
+            positions = self._balance.positions(positions, self._key(epoch, step, _BALANCE))
+        return positions, self._key(epoch, step, _SAMPLE)
 
     def _place(self, number: int) -> tuple[int, int, NDArray[np.int64]]:
         """Return the epoch of a batch, its step in it, and its places in the epoch's order."""

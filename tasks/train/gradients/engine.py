@@ -33,9 +33,10 @@ from tasks.train.gradients.steps import (
     step_products,
 )
 from tasks.train.job import BEST, GnnJob
+from tasks.train.labels.balance import Balance
 from tasks.train.labels.learnt import training_facts, with_predicted_labels
-from tasks.train.loaders.base import Loader, TrainingData
-from tasks.train.loaders.config_base import resolve_loader
+from tasks.train.loaders.base import LabelLoader, Loader, TrainingData
+from tasks.train.loaders.config_base import LoaderConfig, resolve_loader
 from tasks.train.ranks.collectives import from_main, largest, sum_over_ranks, wait_for_all
 from tasks.train.run import Engine, RoundTotals
 from tasks.train.state import checkpoint
@@ -94,7 +95,8 @@ class GradientEngine(Engine):
 
             print(move_sampling(loader, device))
         wait_for(device)  # threads that make batches read what was moved there on a stream of their own
-        self.batches = Batches(loader, strategy, self.config, job.seed)
+        balance = _balance(options, loader, store, alone=graph is labelled)
+        self.batches = Batches(loader, strategy, self.config, job.seed, balance)
         if strategy.makes_together:
             self.batches.rehearse()
         # Whether a step's batches may count unequally; all ranks must agree, since they sum over ranks then.
@@ -110,6 +112,8 @@ class GradientEngine(Engine):
         self.optimization = Optimization(
             self.config, self.model, wrapped, task_type, ranks, total_steps, job.class_weights
         )
+        if balance is not None:
+            self.optimization.log_prior = balance.log_prior(self.model.facts.out_dim).to(device)
         if self.last is not None:
             self._restore(self.last)
             self.last = self.last_tables = None
@@ -257,3 +261,19 @@ class GradientEngine(Engine):
     def num_parameters(self) -> int:
         """Those of sparse embeddings included."""
         return checkpoint.count_parameters(self.model)
+
+
+def _balance(options: LoaderConfig, loader: Loader, store: GraphStore, *, alone: bool) -> Balance | None:
+    """Return what balances the seeds' classes, where that is asked for; `alone`: of the whole graph.
+
+    Raises RecipeError: ranks hold parts of the graph.
+    """
+    if getattr(options, "balance", "none") == "none":
+        return None
+    if not alone:
+        raise RecipeError(
+            "train.loader.balance=classes draws from the whole training split, of which ranks of this strategy hold "
+            "parts; take train.strategy=data_parallel, or train.loss.class_weight=balanced"
+        )
+    assert isinstance(loader, LabelLoader)
+    return Balance(loader, max(2, store.manifest.num_classes))

@@ -63,6 +63,8 @@ class Optimization:
         self._loss = make_loss(train.loss, task_type, model.facts, weights)
         if isinstance(model.head, RankingHead):
             model.head.take_loss(chosen_loss(train.loss, task_type))
+        self.log_prior: Tensor | None = None
+        """What scores have of the classes' shares, float32 (out_dim,), where seeds are balanced: not in the loss."""
         self.optimizer = make_optimizer(train, model.parameters(), ranks.world_size)
         self.scheduler = make_scheduler(train, self.optimizer, total_steps)
         # Batch norm's running statistics differ by rank; they are averaged after each step.
@@ -95,6 +97,8 @@ class Optimization:
             return 0.0 * scores.sum()
         if self.model.facts.head_types:
             return self._loss(scores, batch.target, batch.num_seeds)
+        if self.log_prior is not None:
+            scores = scores - self.log_prior
         return self._loss(self.model.standardized(scores), self.model.standardized(batch.target), batch.num_seeds)
 
     def step(self, number: int, divisor: float = 1.0) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
@@ -111,6 +111,23 @@ class SeedLoaderConfig(LoaderConfig):
 
     batch_size: int = Field(default=1024, ge=1)
     """Seeds (nodes, edges or graphs) a step and rank."""
+
+
+class LabelSeedsConfig(SeedLoaderConfig):
+    """A loader whose seeds are rows with labels."""
+
+    balance: Literal["none", "classes"] = "none"
+    """classes: as many seeds of every class that occurs, drawn with repetition in epochs of unchanged length, so that
+    batches meet rare ones. Scores stay those of the classes' real shares."""
+
+    def check_graph(self, model: ComponentConfig, manifest: GraphManifest) -> None:
+        """Refuse to balance what are no classes of a row."""
+        super().check_graph(model, manifest)
+        if self.balance == "classes" and (manifest.heads or not manifest.label_type.one_decision):
+            raise RecipeError(
+                "train.loader.balance=classes is for one class a row, or one label of yes or no, and "
+                f"{manifest.dataset} is another task ({manifest.task_type}); leave it out"
+            )
 
 
 class SampledConfig(SeedLoaderConfig):

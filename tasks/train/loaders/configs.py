@@ -14,6 +14,7 @@ from configs.matching import did_you_mean
 from configs.registry import LOADERS
 from tasks.train.loaders.config_base import (
     FanoutByRelation,
+    LabelSeedsConfig,
     LoaderConfig,
     NegativesConfig,
     SampledConfig,
@@ -32,7 +33,7 @@ _NODES_A_GRAPH = 30  # molecules; the data's own number would be better known th
 
 
 @LOADERS.options("auto", "full")
-class AutoConfig(SeedLoaderConfig):
+class AutoConfig(LabelSeedsConfig):
     """By task: `neighbor` for nodes, `graph` for graphs; for links `full_edge`, or `edge` beyond 5 million edges."""
 
     name: str = "auto"
@@ -40,7 +41,12 @@ class AutoConfig(SeedLoaderConfig):
 
     def resolve(self, manifest: GraphManifest) -> LoaderConfig:
         """Choose by the task, and on link tasks by the graph's size."""
-        return self.of_task(manifest.task, manifest.num_edges)
+        chosen = self.of_task(manifest.task, manifest.num_edges)
+        if self.balance == "none":
+            return chosen
+        if not isinstance(chosen, LabelSeedsConfig):
+            raise RecipeError(f"train.loader.balance={self.balance} is for classes, and {manifest.dataset} has links")
+        return chosen.model_copy(update={"balance": self.balance})
 
     def of_task(self, task: str, num_edges: int) -> LoaderConfig:
         """Return the loader of a task on a graph of so many edges."""
@@ -58,7 +64,7 @@ class FullConfig(LoaderConfig):
 
 
 @LOADERS.options("neighbor", "neighbor")
-class NeighborConfig(SampledConfig):
+class NeighborConfig(SampledConfig, LabelSeedsConfig):
     """Sampled neighbourhoods of training nodes (GraphSAGE, arXiv:1706.02216): for graphs of any size."""
 
     name: str = "neighbor"
@@ -141,7 +147,7 @@ class RandomPartitionConfig(LoaderConfig):
 
 
 @LOADERS.options("relational", "relational")
-class RelationalConfig(SeedLoaderConfig):
+class RelationalConfig(LabelSeedsConfig):
     """Neighbourhoods by relation in typed graphs, each of what was there before its seed's moment."""
 
     name: str = "relational"
@@ -215,7 +221,7 @@ class RelationalConfig(SeedLoaderConfig):
 
 
 @LOADERS.options("precomputed", "precomputed")
-class PrecomputedConfig(SeedLoaderConfig):
+class PrecomputedConfig(LabelSeedsConfig):
     """Rows of features propagated once, for models that propagate without learning (SGC, SIGN)."""
 
     name: str = "precomputed"
@@ -227,7 +233,7 @@ class PrecomputedConfig(SeedLoaderConfig):
 
 
 @LOADERS.options("graph", "full")
-class GraphConfig(SeedLoaderConfig):
+class GraphConfig(LabelSeedsConfig):
     """Batches of whole graphs."""
 
     name: str = "graph"
