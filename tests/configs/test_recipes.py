@@ -79,7 +79,7 @@ def test_show_prints_yaml_that_reads_back(name: str) -> None:
         ("train.epochs=true", r"train: epochs: true is no number"),
         ("train.loader={name: neighbor, fanout: [5, false]}", r"train\.loader: fanout: false is no number"),
         ("train.loader.batch_size=5", r"train\.loader: unknown key 'batch_size'"),
-        ("train.loader={fanout: [5, 5]}", r"train\.loader: unknown key 'fanout'; known: batch_size, name"),
+        ("train.loader={fanout: [5, 5]}", r"train\.loader: unknown key 'fanout'; known: balance, batch_size, name"),
         (f"train.patience={'9' * 900}", r"is not valid YAML: a number of 900 characters"),
         ("train.clip_norm=1e300", r"train: clip_norm=1e\+300 is not a number between"),
         ("train.learning_rate=1e300", r"train\.learning_rate: .*less than or equal to 10{30} "),
