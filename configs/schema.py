@@ -134,6 +134,10 @@ class EvaluateConfig(ConfigModel):
     """Vectors of nodes alone (skipgram, prone, ...): F1 where such shares of the labelled nodes are known, each between
     0 and 1; null: 0.1, 0.2, ... 0.9."""
 
+    groups: StrTuple = ("degree",)
+    """Columns of the rows' own table, or `degree`, by which the report tells the metric for groups of rows: fifths of
+    numbers and times, the most frequent texts."""
+
     layout: LayoutOptions | None = None
     """A map of the model's vectors, as a page and as pictures; null: none, except of a model that is a layout."""
 

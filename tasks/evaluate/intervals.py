@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -74,7 +74,7 @@ def draw(prediction: Prediction, metric: Callable[[Prediction], float], value: f
     parts = (prediction.scores, prediction.positive, prediction.ranks, prediction.ranked)
     rows = next(len(part) for part in parts if part is not None)
     size = min(rows, MOST_ROWS)
-    pool = prediction.negative.size if prediction.negative is not None and _has_pool(prediction) else 0
+    pool = prediction.negative.size if prediction.negative is not None and prediction.has_pool else 0
     work = size * _numbers_a_row(prediction) + pool
     count = int(np.clip(_WORK // max(1, work), FEWEST_DRAWS, MOST_DRAWS))
     random = np.random.default_rng(_SEED)
@@ -82,7 +82,7 @@ def draw(prediction: Prediction, metric: Callable[[Prediction], float], value: f
     for number in range(count):
         chosen = random.integers(rows, size=size)
         try:
-            drawn[number] = metric(_taken(prediction, chosen))
+            drawn[number] = metric(prediction.taken(chosen))
         except DataError:
             continue
     return Draws(value, drawn, rows, size)
@@ -141,23 +141,7 @@ def _numbers_a_row(prediction: Prediction) -> int:
         return int(prediction.scores[:1].size)
     if prediction.ranked is not None:
         return prediction.ranked.places.shape[1]
-    return 1 if prediction.negative is None or _has_pool(prediction) else int(prediction.negative.shape[1])
-
-
-def _has_pool(prediction: Prediction) -> bool:
-    return prediction.negative is not None and prediction.negative.ndim == 1
-
-
-def _taken(prediction: Prediction, rows: Array) -> Prediction:
-    names = ["scores", "label", "positive"] + ([] if _has_pool(prediction) else ["negative"])
-    taken = {name: values[rows] for name in names if (values := getattr(prediction, name)) is not None}
-    if prediction.ranks is not None:
-        taken["ranks"] = prediction.ranks.taken(rows)
-    if prediction.relations is not None:
-        taken["relations"] = prediction.relations[0][rows], prediction.relations[1]
-    if prediction.ranked is not None:
-        taken["ranked"] = prediction.ranked.taken(rows)
-    return replace(prediction, **taken)
+    return 1 if prediction.negative is None or prediction.has_pool else int(prediction.negative.shape[1])
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         most_labelled=MOST_LABELLED,
         costs=recipe.evaluate.costs,
         threshold=recipe.evaluate.threshold,
+        groups=list(recipe.evaluate.groups),
         layout=recipe.evaluate.layout,
         seed=recipe.seed,
         device=recipe.train.device,
@@ -109,4 +110,4 @@ def _report_outcome(context: StageContext, fields: dict[str, Any]) -> None:
         context.message(text)
 
 
-STAGE: Stage[EvalReport] = Stage("evaluate", 13, EvalReport, ("train", "partition", "ingest"), config, build)
+STAGE: Stage[EvalReport] = Stage("evaluate", 14, EvalReport, ("train", "partition", "ingest"), config, build)

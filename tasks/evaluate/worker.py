@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,10 @@ from configs.values.deciding import CostsConfig, say_rule
 from tasks.controls.suite import Controls, fitted_controls
 from tasks.evaluate.decisions import DecisionsSeen, threshold_by
 from tasks.evaluate.intervals import Measuring
+from tasks.evaluate.parts_of_split import in_groups, most_wrong
 from tasks.evaluators.prediction import Prediction
 from tasks.inference.opened import Opened, ScoringJob, open_model
-from tasks.kinds.base import Kind
+from tasks.kinds.base import Kind, TaskRows
 from tasks.kinds.diagnosis.classes import decided_at
 from tasks.kinds.judged import FILE_NAME, Deciding, Threshold
 from tasks.kinds.of import kind_named
@@ -51,6 +52,8 @@ class EvaluateJob(ScoringJob):
     costs: CostsConfig | None = None
     threshold: str | None = None
     """Rule by which rows are called positive; None: the likelier class is predicted."""
+    groups: list[str] = field(default_factory=list)
+    """Columns by which the metric is told for groups of rows."""
     layout: LayoutOptions | None = None
     """The map of the model's vectors; None: none."""
     seed: int = 0
@@ -84,7 +87,8 @@ class Evaluation:
         table = self.opened.model.table  # its rows, where it has one, are read as they are asked for
         reading = rows_at_random(table) if table is not None else nullcontext()
         with self.writer, reading, fitted as controls:
-            for number, (split, prediction) in enumerate(self._scored(), start=1):
+            for number, (rows, prediction) in enumerate(self._scored(), start=1):
+                split = rows.split
                 sure = self.measuring.sure(prediction)
                 metrics[split] = sure.values
                 for name, values in controls.measured(split, prediction, sure.compare):
@@ -97,6 +101,7 @@ class Evaluation:
                     if self.threshold is not None:
                         report |= decided_at(prediction, self.threshold, self.opened.names)
                         report |= {"threshold": {"rule": say_rule(self.job.threshold or ""), **asdict(self.threshold)}}
+                    report |= self._parts_of(rows, prediction)
                 for task, label, one in self.kind.decided(self.manifest, prediction):
                     decisions.see(split, task, label, one)
                 for what, value in controls.facts(split).items():
@@ -120,8 +125,8 @@ class Evaluation:
             "rows": self.rows,
         }
 
-    def _scored(self) -> Iterator[tuple[str, Prediction]]:
-        """Yield splits and their scores, and write what is predicted of them and of the rest."""
+    def _scored(self) -> Iterator[tuple[TaskRows, Prediction]]:
+        """Yield the rows of splits and their scores, and write what is predicted of them and of the rest."""
         # The validation split chooses the threshold by which the others are written.
         splits = sorted(self.job.splits, key=lambda split: split != "valid") if self.job.threshold else self.job.splits
         parts = [self.kind.rows(self.predictor, split) for split in splits]
@@ -139,7 +144,7 @@ class Evaluation:
                 left_out = self.kind.left_out(self.opened.store, rows, prediction)
                 self.notes += [left_out] if left_out else []
             if rows is not rest:
-                yield rows.split, prediction
+                yield rows, prediction
 
     def _chosen(self, rule: str, valid: Prediction) -> Threshold | None:
         threshold = threshold_by(rule, valid, self.job.costs)
@@ -149,6 +154,27 @@ class Evaluation:
                 "more): the likelier class is predicted"
             )
         return threshold
+
+    def _parts_of(self, rows: TaskRows, prediction: Prediction) -> dict[str, Any]:
+        """Return the metric in groups of a split's rows, and the rows that the model is most wrong about."""
+        if prediction.label is None:
+            return {}
+        metric, wanted = self.measuring.metric, self.job.groups
+        groups, notes = in_groups(
+            self.kind.grouped_by(self.opened, rows.items, wanted),
+            prediction,
+            lambda some: self.measuring.evaluator(some)[metric],
+            wanted,
+        )
+        self.notes += notes
+        if self.manifest.heads:
+            return {"groups": groups}
+        worst = most_wrong(prediction, self.manifest.label_type)
+        told = TaskRows(rows.items[worst], rows.split, prediction.label[worst])
+        deciding = Deciding(self.opened.names, threshold=self.threshold)
+        [columns] = self.kind.columns(self.opened, told, prediction.taken(worst), deciding) if len(worst) else [{}]
+        wrong = {name: values.to_pylist() for name, values in columns.items() if name != "split"}
+        return {"groups": groups, "most_wrong": wrong}
 
     def _tell_parts(self, report: dict[str, Any], split: str, prediction: Prediction, controls: Controls) -> None:
         """Report the metrics of a split's parts, whose mean its own are: the model's and the controls'."""

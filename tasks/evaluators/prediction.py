@@ -16,7 +16,7 @@ A model may know classes that the data has not (`Prediction.num_classes`): guess
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -47,6 +47,8 @@ class Prediction:
     """Kinds of negatives, (n, K), as many of one as of another, where there are several."""
     num_classes: int | None = None
     """Classes of the data, where scores of others may stand behind theirs; None: all are the data's."""
+    positive_code: int | None = None
+    """Code of the class that is looked for, where it goes by more rows than these; None: by these."""
     ranked: RankedRows | None = None
     """Of a ranking: where what is right stands in each row's list."""
 
@@ -121,13 +123,32 @@ class Prediction:
         return label, scores
 
     @property
+    def has_pool(self) -> bool:
+        """Whether all positive pairs share the negatives."""
+        return self.negative is not None and self.negative.ndim == 1
+
+    def taken(self, rows: Array) -> Prediction:
+        """Return some rows, int64 (m,) or bool (n,); what was looked for in all is looked for in them."""
+        names = ["scores", "label", "positive"] + ([] if self.has_pool else ["negative"])
+        taken = {name: values[rows] for name in names if (values := getattr(self, name)) is not None}
+        if self.ranks is not None:
+            taken["ranks"] = self.ranks.taken(rows)
+        if self.relations is not None:
+            taken["relations"] = self.relations[0][rows], self.relations[1]
+        if self.ranked is not None:
+            taken["ranked"] = self.ranked.taken(rows)
+        return replace(self, **taken, positive_code=self.positive_class)
+
+    @property
     def single_label(self) -> bool:
         """Whether a row has one class out of many (against several independent columns)."""
         return self.label is not None and self.label.ndim == 1
 
     @property
     def positive_class(self) -> int:
-        """Code of the class that is looked for: 1, and of two classes of equal standing the rarer one of these rows."""
+        """Code of the class that is looked for: 1, and of two classes of equal standing the rarer one."""
+        if self.positive_code is not None:
+            return self.positive_code
         if self.label is None or self.scores is None or not self.single_label:
             return 1
         if self.scores.ndim == 1 or min(self.scores.shape[1], self.num_classes or 2) < 2:  # a logit, not two classes

@@ -6,7 +6,7 @@ Who evaluates, serves or compares models asks these questions of every kind alik
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -189,6 +189,10 @@ class Kind:
 
     def diagnose(self, opened: Opened, split: str, prediction: Prediction) -> dict[str, Any]:
         """Return what there is to draw about a split, as plain values."""
+        return {}
+
+    def grouped_by(self, opened: Opened, items: Array, names: Collection[str]) -> Columns:
+        """Return what is known of rows, (n,) each, so that metrics can be told for groups; all where one is unknown."""
         return {}
 
     # ---- points of maps

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from tasks.arrays import Array
 from tasks.evaluators.prediction import Prediction
-from tasks.kinds.base import TaskRows
+from tasks.kinds.base import Columns, TaskRows
 from tasks.kinds.labelled import LabelledKind
 from tasks.storage.manifests import SPLITS, DatasetManifest
 
@@ -61,6 +62,12 @@ class NodeKind(LabelledKind):
     def score_parts(self, predictor: Any, model: GraphModel, split: str) -> Prediction:
         """Score the nodes of a split, each by the rank that holds it."""
         return predictor.split_nodes(model, split)
+
+    def grouped_by(self, opened: Opened, items: Array, names: Collection[str]) -> Columns:
+        """Return degrees, or all that maps know."""
+        if set(names) <= {"degree"}:
+            return {"degree": pa.array(np.diff(opened.store["csc_indptr"])[items])}
+        return self.point_columns(opened, items)
 
     def points(self, opened: Opened) -> Array:
         """Return the nodes that may have labels."""

@@ -108,6 +108,19 @@ def test_node_metrics_and_predictions_under_the_users_ids(tmp_path: Path, home: 
         row = test.loc[f"user-{node_ids[node]}"]
         assert (row.label, row.prediction) == ("abcd"[label], "abcd"[guess])
         assert 0.25 <= row.score <= 1
+    degree = np.diff(np.load(graph.folder / "csc_indptr.npy"))[store["test_idx"]]
+    groups = report.report["groups"]["degree"]
+    assert sum(group["rows"] for group in groups) == len(degree)
+    assert sum(group["rows"] * group["metric"] for group in groups) == pytest.approx(
+        len(degree) * report.metrics["test"]["accuracy"]
+    )
+    worst = report.report["most_wrong"]
+    assert len(worst["id"]) == 10
+    of_test = table[table.split == "test"].set_index("id")
+    assert of_test.loc[worst["id"], "prediction"].tolist() == worst["prediction"]
+    assert of_test.loc[worst["id"], "label"].tolist() == worst["label"]
+    assert worst["prediction"] != worst["label"]
+
     confusion = report.report["confusion"]
     assert confusion["classes"] == ["a", "b", "c", "d"]
     assert np.sum(confusion["counts"]) == len(store["test_idx"])
@@ -188,6 +201,8 @@ def test_graphs(tmp_path: Path, home: Home) -> None:
     np.testing.assert_array_equal(table.label, label[table.number])
     assert ((table.score > 0.5) == (table.prediction == 1)).all()
     assert {"confusion", "roc", "calibration"} <= set(report.report)
+    assert report.report["groups"] == {}
+    assert list(report.report["most_wrong"]) == ["graph_id", "row", "label", "prediction", "score"]
 
 
 def test_errors_of_the_worker_keep_their_class(tmp_path: Path, home: Home) -> None:

@@ -13,8 +13,17 @@ from configs.load import build_recipe
 from configs.values.deciding import parse_rule, say_rule
 from tasks.apply.model.needs import DataNeeds
 from tasks.kinds.judged import Threshold
+from tasks.publish.report.parts import ReportedRun
+from tasks.publish.report.sections.evaluation import section
 from tasks.storage.home import Home
+from tasks.storage.outcomes import EvalReport
 from tests.publish.line import Line, customers, in_this_process, write_customers
+
+
+def rows_of_test(evaluation: EvalReport) -> int:
+    counts: int = np.sum(evaluation.report["confusion"]["counts"])
+    return counts
+
 
 COSTS = "evaluate.costs={false_negative: 9}"
 
@@ -23,8 +32,17 @@ def test_what_costs_least_is_predicted(tmp_path: Path, home: Home, monkeypatch: 
     in_this_process(monkeypatch)
     write_customers(tmp_path / "data")
     line = Line(home)
-    parents = line.run(customers(tmp_path / "data", COSTS, "evaluate.threshold=cost", "evaluate.splits=[test,valid]"))
+    options = COSTS, "evaluate.threshold=cost", "evaluate.splits=[test,valid]", "evaluate.groups=[degree,time]"
+    recipe = customers(tmp_path / "data", *options)
+    parents = line.run(recipe)
     evaluation = parents["evaluate"].manifest
+    assert list(evaluation.report["groups"]) == ["degree", "time"]
+    shown = section(ReportedRun(recipe, parents))
+    assert shown is not None
+    tables = {table.caption: table for table in shown.tables}
+    assert sum(int(row[1]) for row in tables["accuracy on test by time"].rows) == rows_of_test(evaluation)
+    worst = tables["Rows of test that the model is most wrong about, the worst first"]
+    assert (worst.columns, len(worst.rows)) == (("id", "label", "prediction", "score"), 10)
     chosen = evaluation.report["threshold"]
     assert chosen["rule"] == "least cost"
     (row,) = (row for row in evaluation.report["thresholds"] if row["rule"] == "least cost")

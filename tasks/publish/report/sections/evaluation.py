@@ -12,6 +12,7 @@ from tasks.storage.outcomes import EvalReport
 
 ORDER = 60
 _MOST_CLASSES = 100
+_MOST_VALUES = 8
 
 
 def section(run: ReportedRun) -> Section | None:
@@ -34,6 +35,16 @@ def section(run: ReportedRun) -> Section | None:
 def _tables(evaluation: EvalReport, split: str) -> list[ReportTable | None]:
     report = evaluation.report
     made = [_intervals(evaluation), _temperature(report, split), _thresholds(report, split)]
+    for column, groups in report.get("groups", {}).items():
+        lines = [
+            (row["name"], f"{row['rows']:,}", "" if row["metric"] is None else f"{row['metric']:.4f}") for row in groups
+        ]
+        caption = f"{evaluation.metric} on {split} by {column}"
+        made.append(ReportTable(caption, (column, "rows", evaluation.metric), lines, figures=2))
+    if wrong := report.get("most_wrong"):
+        cells = [[_cell(value) for value in values] for values in wrong.values()]
+        caption = f"Rows of {split} that the model is most wrong about, the worst first"
+        made.append(ReportTable(caption, tuple(wrong), list(zip(*cells, strict=True))))
     for name, of_task in report.get("tasks", {}).items():
         made += [_temperature(of_task, split, f"{name}: "), _thresholds(of_task, split, f"{name}: ")]
     classes = [
@@ -42,6 +53,12 @@ def _tables(evaluation: EvalReport, split: str) -> list[ReportTable | None]:
     ]
     head = ("class", "rows", "precision", "recall", "F1")
     return [*made, ReportTable("Every class in numbers", head, classes, figures=4, folded=True) if classes else None]
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_cell, value[:_MOST_VALUES])) + (", ..." if len(value) > _MOST_VALUES else "")
+    return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)
 
 
 def _intervals(evaluation: EvalReport) -> ReportTable | None:

@@ -1,0 +1,111 @@
+"""Where a model is good and where not: its metric in groups of rows, and the rows it is most wrong about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as compute
+
+from configs.errors import DataError
+from configs.label_types import LabelType
+from configs.matching import did_you_mean, listed
+from tasks.arrays import Array
+from tasks.evaluators.prediction import Prediction
+
+MOST_WRONG = 10
+DEGREE = "degree"
+"""Is told where there are edges, without being asked."""
+_GROUPS = 12
+_QUANTILES = (0.2, 0.4, 0.6, 0.8)
+_REST = "all others"
+_MISSING = "missing"
+
+
+def in_groups(
+    columns: dict[str, pa.Array], prediction: Prediction, metric: Callable[[Prediction], float], wanted: Collection[str]
+) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
+    """Return for wanted columns, (n,) each, their groups with `name`, `rows` and `metric`; and what is wrong with them.
+
+    Numbers and times are cut into fifths, texts into the most frequent ones. `metric` may raise DataError where a group
+    does not define it: it is None there.
+    """
+    groups, notes = dict[str, list[dict[str, Any]]](), list[str]()
+    for column in wanted:
+        if column not in columns and column == DEGREE:
+            continue
+        if column not in columns:
+            notes.append(
+                f"evaluate.groups: rows have no column {column!r}{did_you_mean(column, list(columns))}; there are "
+                f"{listed(list(columns)) or 'none'}"
+            )
+            continue
+        names, code = _cut(columns[column])
+        found = []
+        for number, name in enumerate(names):
+            rows = np.flatnonzero(code == number)
+            if not len(rows):
+                continue
+            try:
+                value: float | None = metric(prediction.taken(rows))
+            except DataError:
+                value = None
+            found.append({"name": name, "rows": len(rows), "metric": value})
+        if len(found) > 1:
+            groups[column] = found
+    return groups, notes
+
+
+def _cut(values: pa.Array) -> tuple[list[str], Array]:
+    """Return names of groups, and the number of each row's, int64 (n,)."""
+    missing = values.is_null().to_numpy(zero_copy_only=False)
+    if pa.types.is_temporal(values.type) or pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
+        names, code = _fifths(values, missing)
+    else:
+        texts = compute.cast(values, pa.string()).dictionary_encode()
+        count = np.bincount(texts.indices.drop_null().to_numpy(), minlength=len(texts.dictionary))
+        first = np.argsort(-count, kind="stable")[:_GROUPS]
+        place = np.full(len(count), len(first))
+        place[first] = np.arange(len(first))
+        names = [*texts.dictionary.take(pa.array(first)).to_pylist(), _REST]
+        code = place[texts.indices.fill_null(0).to_numpy()] if len(place) else np.zeros(len(values), np.int64)
+    return [*names, _MISSING], np.where(missing, len(names), code)
+
+
+def _fifths(values: pa.Array, missing: Array) -> tuple[list[str], Array]:
+    kept = values.drop_null().to_numpy(zero_copy_only=False)
+    if not len(kept):
+        return [], np.zeros(len(values), np.int64)
+    ordered = np.sort(kept)
+    ends = np.unique(ordered[(np.array(_QUANTILES) * (len(ordered) - 1)).astype(np.int64)])
+    ends = ends[ends < ordered[-1]]
+    code = np.zeros(len(values), np.int64)
+    code[~missing] = np.searchsorted(ends, kept, side="left")
+    lows = [ordered[0], *(ordered[np.searchsorted(ordered, end, side="right")] for end in ends)]
+    return [_span(low, high) for low, high in zip(lows, [*ends, ordered[-1]], strict=True)], code
+
+
+def _span(low: Any, high: Any) -> str:
+    ends = [f"{end:.6g}" if isinstance(end, np.number) else str(end)[:19] for end in (low, high)]
+    return ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
+
+
+def most_wrong(prediction: Prediction, kind: LabelType) -> Array:
+    """Return the labelled rows that are the least likely by what is predicted, the worst first: int64 (k,).
+
+    By -log of the label's probability, of several labels their sum; of numbers by the error in standard deviations of
+    the labels.
+    """
+    assert prediction.label is not None
+    given = prediction.label.reshape(len(prediction.label), -1)
+    rows = np.flatnonzero((given >= 0).all(axis=1) if given.dtype.kind == "i" else ~np.isnan(given).all(axis=1))
+    label, score = prediction.columns()
+    if kind.is_number:
+        cost = np.abs(label - score) / np.maximum(np.nanstd(label, axis=0), 1e-12)
+    elif kind.one_of_many and label.shape[1] > 1:
+        cost = -label * score  # scores are logarithms of probabilities there
+    else:
+        cost = np.logaddexp(0, np.where(label == 1, -score, score))
+    return rows[np.argsort(-np.where(np.isnan(label), 0.0, cost).sum(axis=1), kind="stable")[:MOST_WRONG]]

@@ -1,0 +1,104 @@
+"""Groups of rows, and the rows that a model is most wrong about."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from configs.errors import DataError
+from configs.label_types import label_type
+from tasks.evaluate.parts_of_split import MOST_WRONG, in_groups, most_wrong
+from tasks.evaluators.prediction import Prediction
+
+
+def accuracy(prediction: Prediction) -> float:
+    label, predicted = prediction.classes()
+    return float(np.mean(label == predicted))
+
+
+def drawn(rows: int, classes: int = 3) -> Prediction:
+    rng = np.random.default_rng(rows)
+    label = rng.integers(-1, classes, rows)
+    label[0] = 0
+    return Prediction(scores=rng.normal(size=(rows, classes)).astype(np.float32), label=label)
+
+
+def test_numbers_are_cut_into_fifths_and_texts_by_frequency() -> None:
+    rng, prediction = np.random.default_rng(0), drawn(503)
+    number, text = rng.integers(0, 1000, 503), rng.choice(["a", "b", "cc"], 503, p=[0.2, 0.5, 0.3])
+    absent = rng.random(503) < 0.1
+    columns = {"n": pa.array(number, mask=absent), "t": pa.array(text.astype(object), pa.string())}
+    groups, notes = in_groups(columns, prediction, accuracy, ["n", "t"])
+    assert not notes
+    assert [group["name"] for group in groups["t"]] == ["b", "cc", "a"]
+    for group in groups["t"]:
+        rows = np.flatnonzero(text == group["name"])
+        assert group["rows"] == len(rows)
+        assert group["metric"] == accuracy(prediction.taken(rows))
+    *fifths, missing = groups["n"]
+    assert len(fifths) == 5
+    assert (missing["name"], missing["rows"]) == ("missing", absent.sum())
+    for group in fifths:
+        low, high = map(int, group["name"].split(" to "))
+        rows = np.flatnonzero((number >= low) & (number <= high) & ~absent)
+        assert group["rows"] == len(rows) == pytest.approx((~absent).sum() / 5, rel=0.1)
+        assert group["metric"] == accuracy(prediction.taken(rows))
+
+
+def test_few_values_and_moments_make_fewer_groups() -> None:
+    prediction = drawn(90)
+    columns: dict[str, Any] = {
+        "degree": pa.array(np.repeat([0, 1, 7], [60, 20, 10])),
+        "one": pa.array(np.ones(90)),
+        "day": pa.array([datetime(2026, 1, 1 + i % 3) for i in range(90)]),
+    }
+    groups, _ = in_groups(columns, prediction, accuracy, ["degree", "one", "day"])
+    assert [(group["name"], group["rows"]) for group in groups["degree"]] == [("0", 60), ("1", 20), ("7", 10)]
+    assert "one" not in groups, "one group tells nothing"
+    assert [group["name"] for group in groups["day"]] == [f"2026-01-0{day}T00:00:00" for day in (1, 2, 3)]
+
+
+def test_a_metric_that_a_group_does_not_define_is_none_there() -> None:
+    def refuse(_: Prediction) -> float:
+        raise DataError("no")
+
+    groups, _ = in_groups({"x": pa.array([1, 2, 2])}, drawn(3), refuse, ["x"])
+    assert [group["metric"] for group in groups["x"]] == [None, None]
+
+
+def test_an_unknown_column_is_said_and_no_degree_is_not() -> None:
+    groups, notes = in_groups({"land": pa.array(["x"] * 3)}, drawn(3), accuracy, ["lnd", "degree"])
+    assert not groups
+    [note] = notes
+    assert "no column 'lnd'" in note
+    assert "did you mean 'land'" in note
+
+
+@pytest.mark.parametrize("kind", ["multiclass", "two", "binary", "multilabel", "regression"])
+def test_the_worst_rows_are_those_that_cost_most(kind: str) -> None:
+    rng, width = np.random.default_rng(5), {"multiclass": 4, "two": 2, "multilabel": 3, "regression": 2}.get(kind, 1)
+    scores = rng.normal(size=(57, width)).astype(np.float32) * 3
+    given = torch.from_numpy(scores)
+    if kind in ("multiclass", "two"):
+        label = rng.integers(-1, width, 57)
+        cost = -given.log_softmax(1).numpy()[np.arange(57), label]
+        cost[label < 0] = -1
+    else:
+        label = rng.normal(size=(57, width)) if kind == "regression" else rng.integers(0, 2, (57, width)).astype(float)
+        label[rng.random((57, width)) < 0.3] = np.nan
+        if kind == "regression":
+            each = np.abs(label - scores) / np.nanstd(label, axis=0)
+        else:
+            target = torch.from_numpy(np.nan_to_num(label))
+            each = torch.nn.functional.binary_cross_entropy_with_logits(
+                given.double(), target, reduction="none"
+            ).numpy()
+        cost = np.where(np.isnan(label), 0, each).sum(1)
+        cost[np.isnan(label).all(1)] = -1
+    worst = most_wrong(Prediction(scores=scores, label=label), label_type("multiclass" if kind == "two" else kind))
+    assert worst.tolist() == np.argsort(-cost, kind="stable")[:MOST_WRONG].tolist()
