@@ -21,7 +21,18 @@ import pyarrow.parquet as pq
 
 ACCOUNTS, TRANSFERS, RINGS, IN_RING = 12_000, 60_000, 48, 5
 _DAYS = 365
-_USUAL = ("rent", "salary", "groceries", "invoice", "thanks", "birthday", "electricity", "insurance", "holiday", "books")
+_USUAL = (
+    "rent",
+    "salary",
+    "groceries",
+    "invoice",
+    "thanks",
+    "birthday",
+    "electricity",
+    "insurance",
+    "holiday",
+    "books",
+)
 _URGENT = ("urgent", "invoice", "release fee", "customs", "refund", "thanks")
 _COUNTRIES = ("DE", "FR", "IT", "NL", "PL", "??")
 
@@ -31,8 +42,20 @@ dataset:
   directed: true
   task: node
   metric: METRIC
-  nodes: {files: accounts.parquet, id: account, label: [label], features: [age, balance], categorical: [country, kind], missing: {age: mean}}
-  edges: {files: transfers.parquet, source: payer, target: payee, features: [amount], categorical: [channel], missing: {amount: zero}}
+  nodes:
+    files: accounts.parquet
+    id: account
+    label: [label]
+    features: [age, balance]
+    categorical: [country, kind]
+    missing: {age: mean}
+  edges:
+    files: transfers.parquet
+    source: payer
+    target: payee
+    features: [amount]
+    categorical: [channel]
+    missing: {amount: zero}
 preprocess: {transforms: [standardize]}
 """
 RECIPES = {

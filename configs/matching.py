@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
 # Looking for a near word takes a time that grows with both: names in users' files can be many and long.
 _MAX_WORDS, _MAX_CHARS = 2000, 200
+_MISSPELT_IN = 20
+"""A name may be another one's misspelling where that is so many times as frequent."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -17,6 +19,23 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     words = [name for name in islice(known, _MAX_WORDS) if len(name) <= _MAX_CHARS]
     near = difflib.get_close_matches(word, words, n=1, cutoff=0.6)
     return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def misspelt(counts: Mapping[str, int]) -> list[tuple[str, str]]:
+    """Return names that are hardly there, each with the common one that it looks like: `fruad` and `fraud`.
+
+    Names with digits are codes, which look alike by design.
+    """
+    by_count = sorted(counts, key=lambda name: -counts[name])[:_MAX_WORDS]
+    words = [name for name in by_count if len(name) <= _MAX_CHARS and not any(map(str.isdigit, name))]
+    folded = {name.casefold().strip(): name for name in reversed(words)}
+    found = []
+    for name in words:
+        plain = name.casefold().strip()
+        others = [other for other, whole in folded.items() if counts[whole] >= _MISSPELT_IN * max(1, counts[name])]
+        near = [plain] if plain in others else difflib.get_close_matches(plain, others, n=1, cutoff=0.75)
+        found += [(name, folded[near[0]])] if near else []
+    return found
 
 
 def listed(names: Sequence[str], most: int = 30) -> str:

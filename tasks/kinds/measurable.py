@@ -12,6 +12,7 @@ import numpy as np
 
 from configs.errors import DataError, RecipeError
 from configs.label_types import LabelType
+from configs.matching import misspelt
 from configs.metric_names import EVEN_METRICS, ONE_CLASS, metric_of
 from configs.schema import EvaluateConfig
 from tasks.evaluators.evaluators import Evaluator
@@ -95,6 +96,7 @@ def check_labels_of(
     _look_for_majority(evaluator.metric, labels, warn, names)
     if graph.label_type.one_decision:
         _compare_classes(labels, warn, names)
+        _look_for_misspelt(labels, warn, names)
     elif "train" in labels:
         _look_for_constants(labels["train"], warn)
 
@@ -134,6 +136,19 @@ def _compare_classes(labels: Mapping[str, Array], warn: Warn, names: Names) -> N
                     f"{int(np.isin(flat, new).sum()):,} of {len(flat):,} rows of the {split} split are of classes that "
                     f"the train split never shows ({_words(new, names)}): no model can get them right"
                 )
+
+
+def _look_for_misspelt(labels: Mapping[str, Array], warn: Warn, names: Names) -> None:
+    if not names:
+        return
+    every = np.concatenate([label.reshape(len(label), -1)[:, 0] for label in labels.values()])
+    counts = np.bincount(every[every >= 0].astype(np.int64), minlength=len(names)).tolist()
+    of_names = {name: count for name, count in zip(names, counts, strict=False) if count}
+    for name, other in misspelt(of_names)[:_LISTED]:
+        warn(
+            f"class {name!r} of {of_names[name]:,} rows looks like {other!r} of {of_names[other]:,}: is it misspelt in "
+            "the data?"
+        )
 
 
 def _name_thin_classes(labels: Array, kind: LabelType, metric: str, warn: Warn, names: Names) -> None:

@@ -311,3 +311,16 @@ def test_where_accuracy_tells_nothing_it_is_said(task_type: str, metric: str, ra
     assert len(texts) == (said != "")
     reached = f"{said}: always predicting that reaches {metric} 0.9"
     assert not said or (texts[0].startswith(reached) and "evaluate.evaluator=average_precision" in texts[0])
+
+
+def test_a_class_that_looks_like_a_common_one_is_named() -> None:
+    said: list[str] = []
+    names = ["fraud", "fruad", "ok", "OK ", "code-1", "code-2", "new"]
+    counts = [200, 3, 9000, 2, 4000, 2, 5]
+    labels = {"train": np.repeat(np.arange(7), counts), "valid": np.array([0, 2])}
+    check_splits(EvaluateConfig(), graph(), labels, said.append, names)
+    found = [text for text in said if "misspelt" in text]
+    assert found == [
+        "class 'fruad' of 3 rows looks like 'fraud' of 201: is it misspelt in the data?",
+        "class 'OK ' of 2 rows looks like 'ok' of 9,001: is it misspelt in the data?",
+    ]
