@@ -6,14 +6,14 @@ better than they are.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from configs.label_types import LabelType
 from configs.values.deciding import CostsConfig, parse_rule, say_rule
 from tasks.evaluators import metrics
-from tasks.evaluators.metrics import Array, Floats
+from tasks.evaluators.metrics import Array, Floats, OrderedRows
 from tasks.evaluators.prediction import Prediction
 from tasks.kinds.diagnosis.classes import calibration
 from tasks.kinds.judged import Threshold
@@ -139,25 +139,6 @@ def fit_temperature(label: Array, logits: Floats) -> float:
     return float(np.exp((low + high) / 2))
 
 
-class OrderedRows(NamedTuple):
-    """Rows of 0 and 1 by their scores, the highest first."""
-
-    score: Floats
-    """(n,), descending."""
-    last_of_score: Array
-    """Place of the last row of each distinct score, (k,)."""
-    right: Array
-    """Positive rows up to there, (k,)."""
-
-    @classmethod
-    def of(cls, label: Array, score: Floats) -> OrderedRows:
-        """Sort them once, for all rules."""
-        order = np.argsort(-score, kind="stable")
-        ordered = score[order]
-        last_of_score = np.flatnonzero(np.append(np.diff(ordered) != 0, True)[: len(ordered)])
-        return cls(ordered, last_of_score, np.cumsum(label[order] == 1)[last_of_score])
-
-
 def choose_threshold(rule: str, rows: OrderedRows, costs: CostsConfig | None = None) -> float | None:
     """Return the score from which a rule calls a row positive. None: no score does.
 
@@ -165,7 +146,7 @@ def choose_threshold(rule: str, rows: OrderedRows, costs: CostsConfig | None = N
     the highest score with a recall; or a share of the rows, as who can look at so many only would take.
     """
     ordered, last_of_score, right = rows
-    count, positives, taken = len(ordered), int(right.max(initial=0)), last_of_score + 1
+    count, positives, taken = len(ordered), int(right.max(initial=0)), rows.taken
     if not positives or positives == count:
         return None
     precision, recall = right / taken, right / positives

@@ -7,7 +7,7 @@ or edge. n rows, C classes, T label columns ("tasks" in OGB's words), K negative
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,30 @@ Floats = NDArray[np.floating[Any]]
 
 _ROWS_AT_A_TIME = 4096
 _SCORES_AT_A_TIME = 1 << 22
+
+
+class OrderedRows(NamedTuple):
+    """Rows of 0 and 1 by their scores, the highest first."""
+
+    score: Floats
+    """(n,), descending."""
+    last_of_score: Array
+    """Place of the last row of each distinct score, (k,)."""
+    right: Array
+    """Positive rows up to there, (k,)."""
+
+    @classmethod
+    def of(cls, label: Array, score: Floats) -> OrderedRows:
+        """Sort them; a label that is not 1 counts as 0."""
+        order = np.argsort(-score, kind="stable")
+        ordered = score[order]
+        last_of_score = np.flatnonzero(np.append(np.diff(ordered) != 0, True)[: len(ordered)])
+        return cls(ordered, last_of_score, np.cumsum(label[order] == 1)[last_of_score])
+
+    @property
+    def taken(self) -> Array:
+        """Rows up to there, (k,)."""
+        return self.last_of_score + 1
 
 
 def rocauc(label: Array, score: Floats) -> float:
@@ -43,15 +67,11 @@ def average_precision(label: Array, score: Floats) -> float:
 
     No interpolation; rows with equal scores enter together (scikit-learn's convention). NaN if no row is positive.
     """
-    order = np.argsort(-score, kind="stable")
-    hit = (label[order] == 1).astype(np.int64)
-    last_of_score = np.append(np.diff(score[order]) != 0, True)
-    true_positives = np.cumsum(hit)[last_of_score]
-    taken = np.flatnonzero(last_of_score) + 1
-    if len(label) == 0 or true_positives[-1] == 0:
+    rows = OrderedRows.of(label, score)
+    if not len(label) or rows.right[-1] == 0:
         return float("nan")
-    gained = np.diff(true_positives, prepend=0) / true_positives[-1]
-    return float(np.sum(gained * (true_positives / taken)))
+    gained = np.diff(rows.right, prepend=0) / rows.right[-1]
+    return float(np.sum(gained * (rows.right / rows.taken)))
 
 
 def first_rows(count: int, rows: str) -> int:

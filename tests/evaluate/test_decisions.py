@@ -11,13 +11,13 @@ from configs.values.deciding import CostsConfig
 from tasks.evaluate.decisions import (
     MOST_ROWS,
     DecisionsSeen,
-    OrderedRows,
     can_decide,
     choose_threshold,
     decisions,
     fit_temperature,
     outcome,
 )
+from tasks.evaluators.metrics import OrderedRows
 from tasks.evaluators.prediction import Prediction
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from configs.label_types import LabelType
 from tasks.evaluators import metrics
-from tasks.evaluators.metrics import Array, Floats, probabilities, sigmoid
+from tasks.evaluators.metrics import Array, Floats, OrderedRows, probabilities, sigmoid
 from tasks.evaluators.prediction import Prediction
 from tasks.kinds.judged import Threshold
 from tasks.storage.graph_store import slices
@@ -142,7 +142,8 @@ def calibration(confidence: Floats, right: Array) -> dict[str, Any]:
 
 def roc_curve(label: Array, score: Floats) -> dict[str, list[float]]:
     """Return false and true positive rates at evenly spaced ranks of the score."""
-    right, wrong = _called(label, score)
+    rows = OrderedRows.of(label, score)
+    right, wrong = rows.right, rows.taken - rows.right
     chosen = np.unique(np.linspace(0, len(right) - 1, _POINTS).round().astype(np.int64))
     return {
         "false_positive": [0.0, *(wrong[chosen] / max(1, wrong[-1])).tolist()],
@@ -152,19 +153,11 @@ def roc_curve(label: Array, score: Floats) -> dict[str, list[float]]:
 
 def precision_recall(label: Array, score: Floats) -> dict[str, Any]:
     """Return recall, evenly spaced, and the precision with it; and the share of positive rows."""
-    right, wrong = _called(label, score)
-    recall, precision = right / max(1, right[-1]), right / (right + wrong)
+    rows = OrderedRows.of(label, score)
+    recall, precision = rows.right / max(1, rows.right[-1]), rows.right / rows.taken
     chosen = np.unique(np.searchsorted(recall, np.linspace(recall[0], 1, _POINTS)).clip(max=len(recall) - 1))
-    share = float(right[-1] / (right[-1] + wrong[-1]))
+    share = float(rows.right[-1] / rows.taken[-1])
     return {"recall": recall[chosen].tolist(), "precision": precision[chosen].tolist(), "share": share}
-
-
-def _called(label: Array, score: Floats) -> tuple[Array, Array]:
-    """Return how many positive and negative rows have each distinct score or a higher one, from the highest on."""
-    order = np.argsort(-score, kind="stable")
-    hit = label[order] == 1
-    last_of_score = np.flatnonzero(np.append(np.diff(score[order]) != 0, True))
-    return np.cumsum(hit)[last_of_score], np.cumsum(~hit)[last_of_score]
 
 
 def per_task(label: Array, score: Floats) -> list[dict[str, Any]]:
