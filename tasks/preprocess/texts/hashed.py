@@ -43,7 +43,7 @@ def _in_word(letter):  # type: ignore[no-untyped-def]
 
 @njit(inline="always")
 def _hash(letters, start, stop, seed):  # type: ignore[no-untyped-def]
-    value = _OFFSET ^ np.uint64(seed)
+    value = (_OFFSET ^ np.uint64(seed)) * _PRIME
     for i in range(start, stop):
         value = (value ^ np.uint64(letters[i])) * _PRIME
     return (value ^ (value >> _SHIFT)) * _MIX

@@ -43,10 +43,10 @@ class Tfidf(TextEncoder):
         often = np.argsort(-frequency, kind="stable")[: self.config.terms]
         buckets = np.sort(often[frequency[often] >= least]).astype(np.int32)
         idf = (1 + np.log((1 + len(texts)) / (1 + frequency[buckets]))).astype(np.float32)
+        dim = min(self.config.dim, len(texts), len(buckets))
+        if dim < 1:  # no training text, or no term of two
+            return self._state(buckets[:0], idf[:0], np.zeros((0, 1)))
         weights = self._weighted(counts, buckets, idf)
-        dim = min(self.config.dim, *weights.shape)
-        if dim < 1:
-            return self._state(buckets, idf, np.zeros((len(buckets), 1)))
         extra = {"n_oversamples": _EXTRA, "n_iter": _STEPS, "random_state": self.config.seed}
         _, _, axes = randomized_svd(weights, dim, **extra)
         return self._state(buckets, idf, axes.T)
@@ -54,6 +54,8 @@ class Tfidf(TextEncoder):
     def encode(self, texts: pa.Array, state: State) -> Array:
         """Return float32 (n, dim) of length 1; 0 where no term is known."""
         axes, out = state["axes"].astype(np.float32), np.zeros((len(texts), state["dim"]), np.float32)
+        if not len(axes):
+            return out
         for rows in blocks(len(texts), _CHUNK):
             counts = self._count(texts.slice(rows.start, rows.stop - rows.start))
             x = self._weighted(counts, state["buckets"], state["idf"]) @ axes
