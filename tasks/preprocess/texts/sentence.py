@@ -7,7 +7,6 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from configs.errors import RecipeError
@@ -27,16 +26,15 @@ class Sentence(TextEncoder):
 
     def learn(self, texts: pa.Array) -> State:
         """Return its width."""
-        return {"dim": int(self._model.get_sentence_embedding_dimension())}
+        return {"dim": int(self._model.get_embedding_dimension())}
 
     def encode(self, texts: pa.Array, state: State) -> Array:
         """Return float32 (n, dim)."""
         most = self.config.max_tokens * _LETTERS_A_TOKEN
         words = [self.config.prompt + text[:most] for text in texts.to_pylist()]
-        x = self._model.encode(
-            words, batch_size=self.config.batch_size, normalize_embeddings=True, show_progress_bar=False
-        )
-        return np.asarray(x, np.float32)
+        options = {"normalize_embeddings": True, "show_progress_bar": False, "convert_to_tensor": True}
+        x: Array = self._model.encode(words, batch_size=self.config.batch_size, **options).float().cpu().numpy()
+        return x
 
     @property
     def in_process(self) -> bool:
@@ -53,11 +51,11 @@ class Sentence(TextEncoder):
 
     @property
     def _model(self) -> Any:
-        return _load(self.config.model_folder(), self._device, self.config.max_tokens)
+        return _load(self.config.model_folder(), self._device, self.config.max_tokens, self.config.precision)
 
 
 @lru_cache(maxsize=1)
-def _load(folder: Path, device: str, max_tokens: int) -> Any:
+def _load(folder: Path, device: str, max_tokens: int, precision: str) -> Any:
     """Return a model, loaded once a process. Raises RecipeError: it cannot be."""
     try:
         from sentence_transformers import SentenceTransformer
@@ -67,12 +65,15 @@ def _load(folder: Path, device: str, max_tokens: int) -> Any:
             "'graphmill[text]'"
         ) from None
     import torch
+    import transformers
 
+    transformers.utils.logging.disable_progress_bar()
     if multiprocessing.parent_process() is not None:  # one of many workers
         torch.set_num_threads(1)
-    options = {"trust_remote_code": False, "local_files_only": True}
+    weights = {"use_safetensors": True, "dtype": getattr(torch, precision)}
+    options = {"trust_remote_code": False, "local_files_only": True, "model_kwargs": weights}
     try:
-        model = SentenceTransformer(str(folder), device=device, model_kwargs={"use_safetensors": True}, **options)
+        model = SentenceTransformer(str(folder), device=device, **options)
     except Exception as error:  # of a library that has no error of its own
         said = " ".join(str(error).split())[:300]
         raise RecipeError(f"preprocess.texts: the model in {folder} cannot be loaded: {said}") from error
