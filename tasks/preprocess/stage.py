@@ -26,7 +26,7 @@ def config(recipe: Recipe) -> dict[str, Any]:
 
 def source(recipe: Recipe, digests: SourceDigests) -> dict[str, Any]:
     """Return what identifies the files of a model that encodes texts, if one does. Raises RecipeError: none there."""
-    if recipe.preprocess.texts.model_folder() is None:  # type: ignore[attr-defined]
+    if getattr(recipe.preprocess.texts, "model", None) is None:
         return {}
     from tasks.preprocess.texts.model_files import model_digest
 

@@ -261,8 +261,9 @@ def table_files(config: FilesConfig) -> TableFiles:
     """Return the files that a section names."""
     header = config.header is not False  # auto is settled before (`first_lines`)
     table, documents = getattr(config, "table", None) or "", tuple(getattr(config, "texts", ()))
-    options = {"table": table, "documents": documents}
-    return TableFiles(config.files, config.format, header, config.delimiter, config.missing_values, **options)
+    return TableFiles(
+        config.files, config.format, header, config.delimiter, config.missing_values, table=table, documents=documents
+    )
 
 
 def _is_of_kinds(error: DataError) -> bool:

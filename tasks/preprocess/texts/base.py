@@ -7,11 +7,10 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from configs.base import cache_view
+from configs.base import ComponentConfig, cache_view
 from configs.registry import TEXTS
 from tasks.arrays import Array
 from tasks.preprocess.shards import digest
-from tasks.preprocess.texts.configs import TextEncoderConfig
 
 State = dict[str, Any]
 """Arrays and plain values: what an encoder learned."""
@@ -24,10 +23,12 @@ class TextEncoder(ABC):
 
     version: ClassVar[int] = 1
     """To be raised when vectors change: texts are then encoded again."""
+    is_slow: ClassVar[bool] = False
+    """Whether a check of data does without it."""
     texts_a_job: ClassVar[int] = 8192
     """Texts that are encoded, and kept, at a time: some seconds of one core, or half a minute."""
 
-    def __init__(self, config: TextEncoderConfig) -> None:
+    def __init__(self, config: ComponentConfig) -> None:
         self.config: Any = config
 
     @property
@@ -53,7 +54,7 @@ class TextEncoder(ABC):
         return digest(cache_view(self.config), self.version, state)
 
 
-def make_encoder(config: TextEncoderConfig) -> TextEncoder:
+def make_encoder(config: ComponentConfig) -> TextEncoder:
     """Return the encoder of these options."""
     encoder: TextEncoder = TEXTS.create(config)
     return encoder

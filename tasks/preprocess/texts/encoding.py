@@ -83,10 +83,8 @@ def encode_rows(texts: NewTexts, payload: tuple[TextEncoderConfig, State]) -> di
 class TextColumns:
     """Encodes a data set's columns of texts by one encoder, each with what it learned of that column."""
 
-    def __init__(
-        self, context: StageContext, config: TextEncoderConfig, trained: dict[str, State] | None = None
-    ) -> None:
-        """`trained`: what was learned of each column when a registered model was trained, in place of learning."""
+    def __init__(self, context: StageContext, config: Any, trained: dict[str, State] | None = None) -> None:
+        """`config`: the encoder's; `trained`: what a registered model's training learned of each column."""
         self.context, self.config, self.trained = context, config, trained
         self.encoder = make_encoder(config)
         self.states: dict[str, State] = {}
@@ -122,7 +120,7 @@ class TextColumns:
         state = self.trained[place]
         if state.get(FILES, "") != files:
             raise RecipeError(
-                f"preprocess.texts: the files of the model {self.config.model} are others than when the model was "  # type: ignore[attr-defined]
+                f"preprocess.texts: the files of the model {self.config.model} are others than when the model was "
                 "trained, and their vectors would mean nothing to it; put those files back, name the folder that has "
                 "them, or train anew"
             )
@@ -218,7 +216,10 @@ def _distinct(window: list[tuple[ShardRef, Array, Array]]) -> list[tuple[ShardRe
     by_shard: dict[ShardRef, list[tuple[Array, Array]]] = {}
     for (shard, rows, of_rows), part in zip(window, parts, strict=True):
         by_shard.setdefault(shard, []).append((rows[part], of_rows[part]))
-    return [(shard, *map(np.concatenate, zip(*some, strict=True))) for shard, some in by_shard.items()]
+    return [
+        (shard, np.concatenate([rows for rows, _ in some]), np.concatenate([of_rows for _, of_rows in some]))
+        for shard, some in by_shard.items()
+    ]
 
 
 def _sample(column: str, training: list[tuple[ShardRef, Array | None]], most: int) -> pa.Array:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from configs.errors import RecipeError
-from tasks.preprocess.texts.configs import TextEncoderConfig
 from tasks.storage.home_files.source_digests import Files, SourceDigests, files_below
 
 _OTHER_FORMS = ("onnx/", "openvino/", "coreml/")
@@ -28,8 +28,8 @@ def model_files(folder: Path) -> Files:
     return files
 
 
-def model_digest(config: TextEncoderConfig, digests: SourceDigests) -> str:
-    """Return the digest of a model's files, "" of an encoder without any. Raises RecipeError: they are not there."""
+def model_digest(config: Any, digests: SourceDigests) -> str:
+    """Return the digest of the files that an encoder's options name, "" without any. Raises RecipeError."""
     folder = config.model_folder()
     if folder is None:
         return ""

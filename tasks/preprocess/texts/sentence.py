@@ -22,6 +22,7 @@ _LETTERS_A_TOKEN = 20
 class Sentence(TextEncoder):
     """What a model of sentence-transformers makes of a text, of length 1; texts of one length at a time."""
 
+    is_slow = True
     texts_a_job = 1024
 
     def learn(self, texts: pa.Array) -> State:
