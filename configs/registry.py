@@ -270,6 +270,13 @@ TRANSFORMS = Registry(
     place="preprocess.transforms",
     configs=("tasks.preprocess.transforms.configs",),
 )
+TEXTS = Registry(
+    "text encoder",
+    "tasks.preprocess.texts",
+    place="preprocess.texts",
+    configs=("tasks.preprocess.texts.configs",),
+    default="tfidf",
+)
 PARTITIONERS = Registry(
     "partitioner", "tasks.partition", place="partition", configs=("tasks.partition.configs",), default="auto"
 )
@@ -319,6 +326,7 @@ EVALUATORS = Registry(
 REGISTRIES: dict[str, Registry] = {
     "datasets": DATASETS,
     "transforms": TRANSFORMS,
+    "texts": TEXTS,
     "partitioners": PARTITIONERS,
     "models": MODELS,
     "loaders": LOADERS,
@@ -341,6 +349,7 @@ def line_of_component(error: BaseException) -> str:
 # Places in a recipe where a component stands: whatever is written there becomes its `Config`.
 DatasetSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(DATASETS.config)]
 TransformSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(TRANSFORMS.config)]
+TextsSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(TEXTS.config)]
 PartitionerSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(PARTITIONERS.config)]
 ModelSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(MODELS.config)]
 LoaderSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(LOADERS.config)]

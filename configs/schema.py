@@ -20,7 +20,14 @@ from configs.families.row_training import train_section
 from configs.layout_options import LAYOUT, LayoutOptions, NeighborsConfig
 from configs.metric_names import check_measured
 from configs.moments import normalise_as_of
-from configs.registry import DatasetSection, EvaluatorSection, ModelSection, PartitionerSection, TransformSection
+from configs.registry import (
+    DatasetSection,
+    EvaluatorSection,
+    ModelSection,
+    PartitionerSection,
+    TextsSection,
+    TransformSection,
+)
 from configs.training import TrainBase, TrainConfig
 from configs.values.cluster import ClusterConfig
 from configs.values.deciding import CostsConfig, ThresholdRule
@@ -82,6 +89,8 @@ class PreprocessConfig(ConfigModel):
     """Drop self-loops, leave them as they are, or give every node exactly one."""
     transforms: tuple[TransformSection, ...] = ()
     """Feature transforms in order, each fitted on the training split only (`graphmill transforms`)."""
+    texts: TextsSection = Field(default="tfidf", validate_default=True)
+    """What makes numbers of columns of texts (`graphmill texts`)."""
     feature_dtype: Literal["float32", "float16"] = "float32"
     """How features are stored; float16 halves disk and memory, models compute in float32."""
     workers: int = Field(default=0, ge=0, le=4096)

@@ -40,7 +40,8 @@ class EntityRows:
         self._edges = edges = sorted_edges(store)
         self._sampler = RelationalSampler(edges, (MOST_SEEN,), newest=edges.times is not None)
         facts, kind = self._facts, self._facts.seed_type
-        self._columns = columns_of(facts.node_columns, kind, facts.feature_dim)
+        self.columns = columns_of(facts.node_columns, kind, facts.feature_dim)
+        """Which numbers the entities' rows have, among those of all types."""
         self._codes = columns_of(facts.node_codes, kind, len(facts.categories))
         self._into = edges.into[kind]
         self._keys = [place for place in self._into if edges.relations[place].is_own_key]
@@ -48,7 +49,7 @@ class EntityRows:
         self._end_codes = [columns_of(facts.node_codes, end, len(facts.categories)) for end in ends]
         seen = [*self._into, *(place for end in ends for place in edges.into[end])]
         width = sum(2 + sum(map(len, self._averaged(place))) for place in seen)
-        self.numbers = create_array(scratch / "entity-numbers.npy", (len(rows), 1 + len(self._columns)), np.float32)
+        self.numbers = create_array(scratch / "entity-numbers.npy", (len(rows), 1 + len(self.columns)), np.float32)
         """float32 (n, D + 1): numbers of the entity's own row, and its age at the moment; NaN where it has none."""
         self.codes = create_array(scratch / "entity-codes.npy", (len(rows), len(self._codes)), np.int32)
         """int32 (n, C): categories of the entity's own row."""
@@ -77,7 +78,7 @@ class EntityRows:
     def _fill(self, part: slice) -> None:
         seeds = self.rows[part]
         nodes, cuts = self._moments.entities(seeds), self._moments.cuts(seeds)
-        numbers = self._numbers_of.gather(self._facts.seed_type, nodes, self._columns, np.float32)
+        numbers = self._numbers_of.gather(self._facts.seed_type, nodes, self.columns, np.float32)
         if numbers is not None:
             self.numbers[part, :-1] = numbers.numpy()
         time = np.full(len(nodes), ALWAYS) if cuts is None else np.asarray(self._store["node_time"][nodes])

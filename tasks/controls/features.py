@@ -1,13 +1,14 @@
 """The features that rows came with, as ingest read them: what a control sees that knows nothing of the graph.
 
-Numbers stay numbers, categories become one column for each of their most frequent codes. Empty cells (`missing: mean`)
-have their column's mean over the training rows, as in training. A graph has the means over its nodes. Other transforms
-have no part in it, for some of them read the graph (degree, hops, random walks).
+Numbers stay numbers, texts are what their encoder made of them, categories become one column for each of their most
+frequent codes. Empty cells (`missing: mean`) have their column's mean over the training rows, as in training. A graph
+has the means over its nodes. Other transforms have no part in it, for some of them read the graph (degree, hops, random
+walks).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ from tasks.sampling.rows.labels import column_moments
 from tasks.storage.dataset_store import DatasetStore, iter_row_groups, to_numpy
 from tasks.storage.graph_store import GraphStore, create_array, slices
 from tasks.storage.ids import IdMap
-from tasks.storage.manifests import FeatureColumn
+from tasks.storage.manifests import FeatureColumn, GraphManifest
 
 if TYPE_CHECKING:
     from tasks.controls.entities import EntityRows
@@ -57,9 +58,40 @@ class ControlledGraph:
     entities: EntityRows | None = None
     """Rows of tables as of their moments, where they are described already."""
 
+    def columns(self, kind: str) -> tuple[FeatureColumn, ...]:
+        """Return the feature columns of a node type, of texts with the width of their vectors."""
+        places = self.store.manifest.report.get("texts", {})
+        return tuple(
+            feature.model_copy(update={"dim": int(np.diff(places[feature.column])[0])})
+            if feature.kind == "text"
+            else feature
+            for feature in own_columns(self.dataset, kind)
+        )
+
+    def read(self, kind: str, columns: tuple[FeatureColumn, ...], rows: Array, scratch: Path) -> tuple[Array, Array]:
+        """Return columns of some rows, int64 (n,) ascending, of a node type: see `read_rows`."""
+        numbers, codes = read_rows(self.dataset, f"nodes/{kind}", columns, rows, scratch)
+        places = text_places(self.store.manifest, [one.column for one in columns])
+        if not len(places):
+            return numbers, codes
+        nodes = self.ids.nodes_of_type(kind, left_out=-1)[rows]
+        whole = create_array(scratch / "with-texts.npy", (len(rows), numbers.shape[1] + len(places)), np.float32)
+        for some in slices(len(rows), max(1, _NUMBERS_AT_A_TIME // whole.shape[1])):
+            texts = self.store["feat"][np.maximum(nodes[some], 0)][:, places]
+            texts[nodes[some] < 0] = 0  # a filter dropped them, and nobody asks for them
+            whole[some] = np.concatenate([numbers[some], texts], axis=1)
+        return whole, codes
+
+
+def text_places(manifest: GraphManifest, columns: Sequence[str] | None = None) -> Array:
+    """Return where in `feat` the numbers of some columns' texts are, int64 (n,); None: of all columns."""
+    places = manifest.report.get("texts", {})
+    named = [name for name in columns if name in places] if columns is not None else list(places)
+    return np.concatenate([np.empty(0, np.int64), *(np.arange(*places[name]) for name in named)])
+
 
 def own_columns(dataset: DatasetStore, kind: str) -> tuple[FeatureColumn, ...]:
-    """Return the feature columns of a node type."""
+    """Return the feature columns of a node type, as ingest wrote them."""
     return next(node_type.features for node_type in dataset.manifest.node_types if node_type.name == kind)
 
 
@@ -74,7 +106,7 @@ def training_sample(rows: Array, columns: tuple[FeatureColumn, ...], num_scores:
 
     `share`: how many sets of rows of this size share the work.
     """
-    width = sum(column.dim * (1 if column.kind == "numeric" else MOST_CODES) for column in columns) * share
+    width = sum(column.dim * (MOST_CODES if column.kind == "categorical" else 1) for column in columns) * share
     most = min(_MOST_ROWS, _MOST_NUMBERS // width, _MOST_PRODUCTS // (width * num_scores)) // share
     return sample_rows(rows, max(most, _LEAST_ROWS))
 
@@ -170,9 +202,10 @@ def read_rows(
 ) -> tuple[Array, Array]:
     """Read some rows, int64 (n,) ascending, of a nodes table (`nodes/TYPE`), in one pass over it.
 
-    Returns: numbers float32 (n, D) and codes int32 (n, C), mapped from files in `scratch`.
+    Texts have no part in it. Returns: numbers float32 (n, D) and codes int32 (n, C), mapped from files in `scratch`.
     """
     kinds: dict[str, list[FeatureColumn]] = {"numeric": [], "categorical": []}
+    features = tuple(feature for feature in features if feature.kind != "text")
     for feature in features:
         kinds[feature.kind].append(feature)
     widths = {kind: sum(feature.dim for feature in columns_of_kind) for kind, columns_of_kind in kinds.items()}

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
 from tasks.arrays import Array
 from tasks.controls import linear
 from tasks.controls.entities import EntityRows
-from tasks.controls.features import ControlledGraph, OwnFeatures, labelled, own_columns, read_rows, training_sample
+from tasks.controls.features import ControlledGraph, OwnFeatures, labelled, training_sample
 from tasks.controls.moments import held_rows, moment_controls, past_controls
 from tasks.controls.suite import Controls, FittedControl, Measure, Measured
 from tasks.evaluators import metrics
@@ -18,11 +20,11 @@ from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.several import of_head
 from tasks.sampling.relational.batches import share_edges
 from tasks.sampling.rows.labels import label_scale
-from tasks.storage.controls import CONSTANT_CONTROLS, CONSTANT_OF_EACH, FEATURES_CONTROL
+from tasks.storage.controls import CONSTANT_CONTROLS, CONSTANT_OF_EACH, FEATURES_CONTROL, TEXTS_CONTROL
 from tasks.storage.graph_facts import reads_tables
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.heads import head_manifest, head_views
-from tasks.storage.manifests import GraphManifest
+from tasks.storage.manifests import FeatureColumn, GraphManifest
 
 
 @dataclass(frozen=True)
@@ -36,14 +38,13 @@ class RowControl:
     model: linear.LinearModel
 
     @classmethod
-    def fit(cls, graph: ControlledGraph, num_scores: int, labels: Array) -> RowControl | None:
-        """Fit it; None where nodes have no features; for the arguments see `LabelControls`."""
+    def fit(
+        cls, graph: ControlledGraph, num_scores: int, labels: Array, columns: tuple[FeatureColumn, ...]
+    ) -> RowControl:
+        """Fit it to these columns; for the other arguments see `LabelControls`."""
         store, manifest, ids = graph.store, graph.store.manifest, graph.ids
-        columns = own_columns(graph.dataset, manifest.target_type)
-        if not columns:
-            return None
         sample = training_sample(labelled(np.asarray(store["train_idx"], np.int64), labels), columns, num_scores)
-        table, rows, offsets = f"nodes/{manifest.target_type}", None, None
+        rows = offsets = None
         if "graphs" in graph.dataset:
             sizes = graph.dataset.column("graphs", "num_nodes")
             offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
@@ -51,7 +52,8 @@ class RowControl:
         else:
             held = [np.asarray(store[f"{split}_idx"]) for split in manifest.splits if f"{split}_idx" in store]
             nodes = rows = np.unique(ids.rows(np.concatenate(held)))
-        features = OwnFeatures(*read_rows(graph.dataset, table, columns, nodes, graph.scratch), offsets)
+        scratch = Path(tempfile.mkdtemp(dir=graph.scratch))
+        features = OwnFeatures(*graph.read(manifest.target_type, columns, nodes, scratch), offsets)
         places = sample if rows is None else np.searchsorted(rows, ids.rows(sample))
         features.fit(places)
         x = np.concatenate([part for _, part in features.parts(places)])
@@ -90,11 +92,14 @@ class LabelControls(Controls):
         if reads_tables(manifest):
             self._fitted = {**past_controls(graph), **moment_controls(graph, num_scores)}
             return
-        own = RowControl.fit(graph, num_scores, labels)
-        if own is None:
+        columns = graph.columns(manifest.target_type)
+        texts = tuple(one for one in columns if one.kind == "text")
+        if not columns:
             self.notes.append("the rows have no features of their own: there is no linear control")
         else:
-            self._fitted[FEATURES_CONTROL] = own
+            self._fitted[FEATURES_CONTROL] = RowControl.fit(graph, num_scores, labels, columns)
+        if texts and texts != columns:
+            self._fitted[TEXTS_CONTROL] = RowControl.fit(graph, num_scores, labels, texts)
 
     def predictions(self, split: str, prediction: Prediction) -> Iterator[tuple[str, Prediction]]:
         """Yield the constant, then what reads features."""

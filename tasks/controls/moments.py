@@ -13,10 +13,16 @@ from models.kernels.threads import num_threads
 from tasks.arrays import Array, sample_rows
 from tasks.controls import boosting, linear
 from tasks.controls.entities import EntityRows
-from tasks.controls.features import ControlledGraph, OwnFeatures, labelled, training_sample
+from tasks.controls.features import ControlledGraph, OwnFeatures, labelled, text_places, training_sample
 from tasks.evaluators.prediction import Prediction
-from tasks.storage.controls import BOOSTED_CONTROL, FEATURES_CONTROL, LAST_VALUE_CONTROL, OWN_MEAN_CONTROL
-from tasks.storage.graph_store import GraphStore, slices
+from tasks.storage.controls import (
+    BOOSTED_CONTROL,
+    FEATURES_CONTROL,
+    LAST_VALUE_CONTROL,
+    OWN_MEAN_CONTROL,
+    TEXTS_CONTROL,
+)
+from tasks.storage.graph_store import GraphStore, create_array, slices
 from tasks.storage.manifests import FeatureColumn
 
 _MOST_ROWS = 200_000
@@ -102,6 +108,9 @@ def moment_controls(graph: ControlledGraph, num_scores: int) -> dict[str, Moment
     held = {split: np.asarray(store[f"{split}_idx"], np.int64) for split in manifest.splits if f"{split}_idx" in store}
     entities = graph.entities or EntityRows(store, held_rows(store), graph.scratch)
     controls: dict[str, MomentControl] = {FEATURES_CONTROL: _linear(graph, entities, held["train"], num_scores)}
+    texts = np.flatnonzero(np.isin(entities.columns, text_places(manifest)))
+    if len(texts) not in (0, len(entities.columns) + entities.codes.shape[1]):
+        controls[TEXTS_CONTROL] = _linear(graph, entities, held["train"], num_scores, texts)
     if manifest.num_tasks <= _MOST_COLUMNS:
         goal = boosting.Goal(manifest.label_type, num_scores, manifest.metric, num_threads())
         samples = []
@@ -115,11 +124,20 @@ def moment_controls(graph: ControlledGraph, num_scores: int) -> dict[str, Moment
     return controls
 
 
-def _linear(graph: ControlledGraph, entities: EntityRows, train: Array, num_scores: int) -> LinearControl:
-    features = OwnFeatures(entities.numbers, entities.codes)
-    columns = [FeatureColumn(column="numbers", kind="numeric", dim=entities.numbers.shape[1])]
-    if entities.codes.shape[1]:
-        columns.append(FeatureColumn(column="codes", kind="categorical", dim=entities.codes.shape[1]))
+def _linear(
+    graph: ControlledGraph, entities: EntityRows, train: Array, num_scores: int, only: Array | None = None
+) -> LinearControl:
+    """Fit it; `only`: to these numbers alone, int64 (n,)."""
+    numbers, codes = entities.numbers, entities.codes
+    if only is not None:
+        numbers = create_array(graph.scratch / "entity-texts.npy", (len(numbers), len(only)), np.float32)
+        for some in slices(len(numbers), _CHUNK_ROWS):
+            numbers[some] = entities.numbers[some][:, only]
+        codes = codes[:, :0]
+    features = OwnFeatures(numbers, codes)
+    columns = [FeatureColumn(column="numbers", kind="numeric", dim=numbers.shape[1])]
+    if codes.shape[1]:
+        columns.append(FeatureColumn(column="codes", kind="categorical", dim=codes.shape[1]))
     sample = training_sample(labelled(train, graph.store["label"]), tuple(columns), num_scores)
     places = entities.places(sample)
     features.fit(places)

@@ -16,7 +16,7 @@ from models.facts import GraphFacts
 from tasks.arrays import Array
 from tasks.controls import boosting, linear
 from tasks.controls.entities import EntityRows
-from tasks.controls.features import ControlledGraph, OwnFeatures, own_columns, read_rows
+from tasks.controls.features import ControlledGraph, OwnFeatures
 from tasks.controls.moments import PAST_COLUMNS, BoostedControl, LinearControl, MomentControl, PastControl
 from tasks.controls.pairs.neighborhoods import NeighborhoodControl
 from tasks.controls.ranked.recommendation import RecommendationControls
@@ -92,11 +92,11 @@ class PublishedControl(Rule):
     def _row_scores(self, items: Array, offsets: Array | None) -> Array:
         """Score rows of the table of what is predicted, or graphs, whose rows lie between two of `offsets`."""
         graph, kind = self.graph, self.graph.store.manifest.target_type
-        columns = own_columns(graph.dataset, kind)
+        columns = graph.columns(kind)
         rows, places = np.unique(items, return_inverse=True)
         if offsets is not None:
             rows, places = np.arange(offsets[-1]), items
-        numbers, codes = read_rows(graph.dataset, f"nodes/{kind}", columns, rows, graph.scratch)
+        numbers, codes = graph.read(kind, columns, rows, graph.scratch)
         as_trained = self.codes(graph.dataset)
         of_codes = [one.column for one in columns if one.kind == "categorical" for _ in range(one.dim)]
         for place, column in enumerate(of_codes):

@@ -68,4 +68,4 @@ def checked_fields(recipe: Recipe, fields: dict[str, Any], work: Path) -> dict[s
     return {"rows": rows, **fields}
 
 
-STAGE: Stage[DatasetManifest] = Stage("ingest", 5, DatasetManifest, (), config, build, source=source)
+STAGE: Stage[DatasetManifest] = Stage("ingest", 6, DatasetManifest, (), config, build, source=source)

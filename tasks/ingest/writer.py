@@ -31,6 +31,7 @@ Column: TypeAlias = Any  # a NumPy array or an Arrow array
 # edge has 8 bytes and a row of features may have thousands.
 SHARD_ROWS, SHARD_BYTES = 1 << 22, 128 << 20
 GROUP_ROWS, GROUP_BYTES = 1 << 20, 32 << 20
+TEXT_BYTES = 4096
 _ROWS = 1 << 18
 _ASCENDING = frozenset({"node_id", "graph_id"})
 _IDS = frozenset({"src", "dst"})
@@ -121,7 +122,7 @@ class TableWriter(AbstractContextManager["TableWriter"]):
 
     def _start(self, arrays: Mapping[str, pa.Array]) -> None:
         self._schema = pa.schema([pa.field(name, array.type, nullable=False) for name, array in arrays.items()])
-        width = sum(_row_bytes(field.type) for field in self._schema)
+        width = sum(_row_bytes(field.type, field.name) for field in self._schema)
         self._group_rows = max(1, min(GROUP_ROWS, GROUP_BYTES // width))
         self._max_shard_rows = max(self._group_rows, min(SHARD_ROWS, SHARD_BYTES // width))
         self._max_shard_rows -= self._max_shard_rows % self._group_rows
@@ -207,10 +208,12 @@ def _to_arrow(name: str, column: Column) -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(flat, type=kind)
 
 
-def _row_bytes(kind: pa.DataType) -> int:
-    """Bytes of a value; texts are taken to have 32."""
+def _row_bytes(kind: pa.DataType, name: str = "") -> int:
+    """Bytes of a value; names are taken to have 32, and texts so many that a shard of them is encoded in minutes."""
     if pa.types.is_fixed_size_list(kind):
         return int(kind.list_size) * _row_bytes(kind.value_type)
+    if pa.types.is_large_string(kind) and name != "original_id":
+        return TEXT_BYTES
     return max(1, kind.bit_width // 8) if pa.types.is_primitive(kind) else 32
 
 

@@ -69,7 +69,7 @@ def _columns(
     dataset: DatasetStore, table: str, features: tuple[FeatureColumn, ...], rows: Array
 ) -> Iterator[tuple[str, Array, bool]]:
     """Yield name, values float64 (n,) and whether they are categories, of each column of some rows; -1: no row."""
-    for feature in features:
+    for feature in (one for one in features if one.kind != "text"):
         values = dataset.column(table, feature.column)[rows].reshape(len(rows), -1).astype(np.float64)
         is_category = feature.kind == "categorical"
         values[rows < 0] = -1 if is_category else np.nan

@@ -6,6 +6,7 @@ what features and labels look like some hops away.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,13 +26,14 @@ from tasks.preprocess.splits.held_out import HeldOut, PairRule
 from tasks.preprocess.splits.link_negatives import complete_negatives
 from tasks.preprocess.splits.snapshot import Snapshot, take_snapshot
 from tasks.preprocess.splits.write import write_splits
-from tasks.preprocess.transforms.base import GraphView, ReadsAsTrained
+from tasks.preprocess.texts.encoding import EncodedTexts, TextColumns, older_rows
+from tasks.preprocess.transforms.base import GraphView, ReadsAsTrained, TextsAsTrained
 from tasks.preprocess.transforms.configs import from_models
 from tasks.preprocess.transforms.hops import split_hops
 from tasks.preprocess.vector_leaks import HeldOutHere, take_vectors
 from tasks.sizes import BYTES_A_NODE, counts_of, disk_bytes, need_disk, need_memory
 from tasks.stage import Parent, StageContext
-from tasks.storage.dataset_store import DatasetStore
+from tasks.storage.dataset_store import DatasetStore, ShardRef
 from tasks.storage.graph_store import ArrayWriter
 from tasks.storage.manifests import NEIGHBORS, DatasetManifest, TaskManifest
 
@@ -44,8 +46,9 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     `report` holds `degrees` (`log2_bins`: number of nodes of in-degree 0, 1, 2-3, 4-7, ...; mean, max, isolated),
     `edges` (self-loops met, entries merged away, reverses included; not of a snapshot), `transforms` (what was fitted),
     of a snapshot `snapshot` (`times`: the oldest and newest of each split, in `unit`; `labels`: `label_profile`), of
-    link tasks `held_out` (`HeldOut.report`) and `negatives` (what they join, in words), and `vectors` (of registered
-    models as features: `take_vectors`).
+    texts `texts` (column to the first of its numbers in `feat`, and the one behind the last), of link tasks `held_out`
+    (`HeldOut.report`) and `negatives` (what they join, in words), and `vectors` (of registered models as features:
+    `take_vectors`).
 
     Raises:
         DataError: what no single table shows: a split's ids out of range, columns that do not fit, edges across graphs.
@@ -57,7 +60,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         BYTES_A_NODE * ingested.num_nodes, f"a graph of {ingested.num_nodes:,} nodes", "take a data set of fewer nodes"
     )
     options, hops = split_hops(recipe.preprocess)
-    transforms = (TRANSFORMS.create(one) for one in options.transforms)
+    transforms = [TRANSFORMS.create(one) for one in options.transforms]
     reading = next((one for one in transforms if isinstance(one, ReadsAsTrained)), None)
     if reading is not None:  # a registered model reads the data as its training did
         for note in reading.notes():
@@ -82,12 +85,21 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         writer.write("relation_feat", store.column("relations", "feat").astype(np.float32))
     if "graphs" in store:
         write_graphs(store, ids, writer)
+    trained = next((one.states for one in transforms if isinstance(one, TextsAsTrained)), None)
+    texts = TextColumns(context, options.texts, trained)
     written = write_splits(recipe, store, ids, writer, snapshot)
     held_out = _hold_out(recipe, ingested, ids, writer)
     codes = {} if reading is None else reading.edge_codes
     existing = None if snapshot is None else snapshot.edges_up_to(written.messages)
     vectors = _take_vectors(context, recipe, view(), ingested, snapshot)
-    rules = EdgeRules(options, ids, source, existing, held_out, codes)
+
+    def encode(column: str, shards: Sequence[ShardRef]) -> EncodedTexts:
+        """Encode texts of edges, by what those say that may be learnt from."""
+        until = ingested.fit_before if snapshot is None else snapshot.until + 1
+        training = [(shard, older_rows(shard, until)) for shard in shards]
+        return texts.encode(f"edges/{column}", column, shards, training)
+
+    rules = EdgeRules(options, ids, source, existing, held_out, codes, encode)
     counts, data = build_edges(context, store, writer, rules)
     graph = view()
     indptr = graph["csc_indptr"]
@@ -98,9 +110,10 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         names = [kind.relation for kind in ingested.edge_types[: ingested.num_relations]]
         negatives = complete_negatives(context, graph, writer, ingested, directed=held_out.directed, names=names)
     train_rows = rows.training_rows(ingested, graph)
-    built = FeatureBuilder(context, store, ids, options, graph, train_rows, snapshot).build(writer)
+    built = FeatureBuilder(context, store, ids, options, graph, train_rows, texts, snapshot).build(writer)
     if hops is not None:
         built = hops.widen(writer, store.manifest, options.symmetrize, train_rows, built)
+    texts.write()
     num_edges, neighbors = counts.pop("num_edges"), None
     if recipe.neighbors is not None:
         neighbors = write_neighbors(context, writer, recipe.neighbors, recipe.preprocess.workers, ingested.num_edges)
@@ -108,6 +121,8 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     report = {"degrees": degree_report(indptr), "edges": counts, "transforms": built["transforms"]}
     if held_out is not None:
         report |= {"held_out": held_out.report(), "negatives": negatives}
+    if built["texts"]:
+        report["texts"] = built["texts"]
     if vectors:
         report["vectors"] = vectors
     if neighbors is not None:

@@ -6,12 +6,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
 
 from configs.base import ComponentConfig
 from configs.errors import DataError
 from configs.registry import TRANSFORMS
 from tasks.arrays import Array, blocks
 from tasks.preprocess.shards import ShardJob, digest, result
+from tasks.preprocess.texts.encoding import EncodedTexts
 from tasks.preprocess.transforms.base import Column, ColumnTransform, GraphView, State, StructureTransform, check_codes
 from tasks.storage.dataset_store import ShardRef, read_shard, to_numpy
 
@@ -71,11 +73,13 @@ class Track:
     origin: str = "table"
     """`table`, or the name of the transform that computes it."""
     steps: tuple[FittedTransform, ...] = ()
+    texts: EncodedTexts | None = None
+    """Of texts: their vectors, which the steps work on."""
 
     @property
     def history(self) -> tuple[Any, ...]:
         """Columns with one history are read and transformed together."""
-        return (self.types, self.origin, tuple(str(step.config) for step in self.steps))
+        return (self.types, self.origin, self.texts is None, tuple(str(step.config) for step in self.steps))
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,14 @@ class Work:
     train_rows: Array | None = None
     """Rows of the range to learn from, ascending; None: all."""
     dtype: Literal["float32", "float16"] = "float32"
+
+
+def source_values(table: pa.Table, track: Track, shard: ShardRef, first_row: int = 0) -> Array:
+    """Return a column of a table, (n, dim), as its steps begin with it: see `plain_values`; of texts the vectors."""
+    column = table.column(track.source.name)
+    if track.texts is not None:
+        return track.texts.read(column)
+    return plain_values(to_numpy(column).reshape(-1, track.source.dim), track.source, shard, first_row)
 
 
 def plain_values(values: Array, column: Column, shard: ShardRef, first_row: int = 0) -> Array:
@@ -109,8 +121,7 @@ def transformed(work: Work, track: Track, rows: Array | None = None) -> Array:
     if work.rows.computed is not None:
         x = np.asarray(result(work.rows.computed)["x"])
     else:
-        values = to_numpy(read_shard(work.rows.shard, [track.source.name]).column(track.source.name))
-        x = plain_values(values.reshape(len(values), track.source.dim), track.source, work.rows.shard)
+        x = source_values(read_shard(work.rows.shard, [track.source.name]), track, work.rows.shard)
     if rows is not None:
         x = x[rows]
     if not track.steps:

@@ -15,7 +15,7 @@ tables would be zeros otherwise. Models number columns as the union does in both
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -33,16 +33,25 @@ from tasks.preprocess.feature_jobs import (
     Work,
     compute_rows,
     finished,
-    plain_values,
+    source_values,
     summarise_rows,
     transform_rows,
 )
 from tasks.preprocess.id_space import IdSpace, union_of_features
 from tasks.preprocess.shards import ShardJob, digest, run_jobs
 from tasks.preprocess.splits.snapshot import Snapshot
-from tasks.preprocess.transforms.base import Column, ColumnTransform, GraphView, State, StructureTransform
+from tasks.preprocess.texts.encoding import TextColumns
+from tasks.preprocess.transforms.base import (
+    Column,
+    ColumnTransform,
+    GraphView,
+    State,
+    StructureTransform,
+    TextsAsTrained,
+    numeric,
+)
 from tasks.stage import StageContext
-from tasks.storage.dataset_store import DatasetStore, iter_row_groups, to_numpy
+from tasks.storage.dataset_store import DatasetStore, iter_row_groups
 from tasks.storage.graph_store import ArrayWriter
 from tasks.storage.manifests import TypeColumns, array_of_type
 
@@ -65,8 +74,10 @@ class FeatureBuilder:
         config: PreprocessConfig,
         graph: GraphView,
         train_rows: Array | None,
+        texts: TextColumns | None,
         snapshot: Snapshot | None = None,
     ) -> None:
+        self.texts = texts
         self.context, self.store, self.ids, self.config = context, store, ids, config
         self.graph, self.train_rows, self.snapshot = graph, train_rows, snapshot
         at_moments = store.manifest.fit_before is not None
@@ -81,6 +92,8 @@ class FeatureBuilder:
                 column = replace(column, kind="numeric", gaps=feature.gaps)
             elif feature.cardinalities:
                 column = replace(column, kind="categorical", cardinalities=feature.cardinalities)
+            elif feature.kind == "text":
+                column = replace(column, kind="text")
             types = [
                 i for i, t in enumerate(store.manifest.node_types) if column.name in {f.column for f in t.features}
             ]
@@ -105,7 +118,8 @@ class FeatureBuilder:
         return ranges
 
     def build(self, writer: ArrayWriter) -> dict[str, Any]:
-        """Run everything; returns feature_dim, categories and what was fitted."""
+        """Run everything; returns feature_dim, categories, what was fitted, and where the numbers of texts are."""
+        self._encode_texts()
         # A model's training may have learnt `fill_mean`, which then stands in `transform`.
         learned: list[dict[str, Any]] = [getattr(config, "transform", {}) for config in self.config.transforms]
         names = {config.name for config in self.config.transforms} | {str(one.get("name")) for one in learned}
@@ -113,6 +127,8 @@ class FeatureBuilder:
             self._apply(TRANSFORMS.create(TRANSFORMS.config("fill_mean")))
         for config in self.config.transforms:
             transform = TRANSFORMS.create(config)
+            if isinstance(transform, TextsAsTrained):
+                continue  # `texts` has what they learned
             if isinstance(transform, StructureTransform):
                 self._add_structure(transform)
             else:
@@ -128,7 +144,7 @@ class FeatureBuilder:
         dtype = self.config.feature_dtype
         out = FeatureMatrices(self.tracks, self.ids, writer, dtype, by_type=self.store.manifest.fit_before is not None)
         for group in _grouped(self.tracks):
-            if group[0].origin == "table" and not group[0].steps:
+            if group[0].origin == "table" and not group[0].steps:  # texts too: their vectors are kept
                 self._copy(group, out, dtype)
             else:
                 self._fill(group, out, dtype)
@@ -138,6 +154,7 @@ class FeatureBuilder:
             "categories": out.categories,
             "type_columns": out.type_columns(),
             "transforms": self.described,
+            "texts": {t.source.name: out.columns_of(t) for t in self.tracks if t.texts is not None},
         }
 
     def _add_structure(self, transform: StructureTransform) -> None:
@@ -168,32 +185,50 @@ class FeatureBuilder:
             self.tracks = [moved if t.source.name == name else t for t in self.tracks]
         self.described.append({"transform": transform.config.name, "columns": list(fitted), "fitted": fitted})
 
+    def _encode_texts(self) -> None:
+        """Make numbers of columns of texts; transforms take them like other ones."""
+        fitted = {}
+        for track in [track for track in self.tracks if track.column.kind == "text"]:
+            name, ranges = track.source.name, self._ranges_of(track)
+            training = [(rows.shard, train) for rows, train in self._learned_from(track)]
+            assert self.texts is not None
+            encoded = self.texts.encode(f"nodes/{name}", name, [rows.shard for rows in ranges], training)
+            fitted[name] = {"encoder": encoded.config.name, "dim": encoded.dim}
+            moved = replace(track, texts=encoded, column=numeric(track.column, encoded.dim))
+            self.tracks = [moved if t.source.name == name else t for t in self.tracks]
+        if fitted:
+            self.described.append({"transform": "texts", "columns": list(fitted), "fitted": fitted})
+
+    def _learned_from(self, track: Track) -> Iterator[tuple[RowRange, Array | None]]:
+        """Yield ranges with rows that a column's transforms learn from, and which these are; None: all."""
+        # Columns that the labelled type lacks have no training rows: all their rows are taken.
+        learned_from = self.fitted_types & set(track.types) if self.train_rows is not None else set()
+        for rows in self._ranges_of(track):
+            if learned_from and rows.type_index not in learned_from:
+                continue
+            train = rows.kept
+            if learned_from:
+                assert self.train_rows is not None
+                bounds = [rows.first_node, rows.first_node + rows.num_nodes]
+                first, last = np.searchsorted(self.train_rows, bounds)
+                train = self.train_rows[first:last] - rows.first_node
+                train = train if rows.kept is None else rows.kept[train]
+            if train is None or len(train):
+                yield rows, train
+
     def _summarise(self, transform: ColumnTransform, tracks: list[Track]) -> dict[str, list[State]]:
         """Return each column's summaries, shard by shard."""
         partials: dict[str, list[State]] = {track.source.name: [] for track in tracks}
         for group in _grouped(tracks):
-            # Columns that the labelled type lacks have no training rows: all their rows are taken.
-            learned_from = self.fitted_types & set(group[0].types) if self.train_rows is not None else set()
             jobs = []
-            for rows in self._ranges_of(group[0]):
-                if learned_from and rows.type_index not in learned_from:
-                    continue
-                train = rows.kept
-                if learned_from:
-                    assert self.train_rows is not None
-                    bounds = [rows.first_node, rows.first_node + rows.num_nodes]
-                    first, last = np.searchsorted(self.train_rows, bounds)
-                    train = self.train_rows[first:last] - rows.first_node
-                    train = train if rows.kept is None else rows.kept[train]
-                if train is not None and not len(train):
-                    continue
+            for rows, train in self._learned_from(group[0]):
                 key = _history_key(group) | {
                     "next": transform.config.model_dump(mode="json"),
                     "next_version": transform.version,
                     "train": None if train is None else digest(train),
                 }
                 work = Work(rows, tuple(group), transform.config, train)
-                cache, from_table = self.context.cache, rows.computed is None
+                cache, from_table = self.context.cache, rows.computed is None and group[0].texts is None
                 jobs.append(ShardJob(summarise_rows, VERSION, rows, key, cache, work, from_table))
             for summaries in run_jobs(self.context, jobs, f"fit {transform.config.name}"):
                 for name, partial in summaries.items():
@@ -242,9 +277,9 @@ class FeatureBuilder:
         ranges = self._ranges_of(group[0])
         key = _history_key(group) | {"dtype": dtype}
         works = [Work(rows, tuple(group), dtype=dtype) for rows in ranges]
+        from_table = group[0].origin == "table" and group[0].texts is None
         jobs = [
-            ShardJob(transform_rows, VERSION, work.rows, key, self.context.cache, work, work.rows.computed is None)
-            for work in works
+            ShardJob(transform_rows, VERSION, work.rows, key, self.context.cache, work, from_table) for work in works
         ]
         tracks = {track.source.name: track for track in group}
         for rows, columns in zip(ranges, run_jobs(self.context, jobs, "features"), strict=True):
@@ -262,8 +297,7 @@ class FeatureBuilder:
                     low, high = np.searchsorted(rows.kept, [row, row + table.num_rows])
                     kept = rows.kept[low:high] - row
                 for track in group:
-                    values = to_numpy(table.column(track.source.name)).reshape(-1, track.source.dim)
-                    x = finished(work, track, plain_values(values, track.source, rows.shard, row)[kept])
+                    x = finished(work, track, source_values(table, track, rows.shard, row)[kept])
                     out.put(track, rows, first, x)
                 first += len(x)
                 row += table.num_rows
@@ -272,7 +306,9 @@ class FeatureBuilder:
 def _history_key(group: list[Track]) -> dict[str, Any]:
     """Return what names columns and what was done to them, for the keys of kept results."""
     names = [track.source.name for track in group]
-    return {"columns": names, "steps": [[step.key for step in track.steps] for track in group]}
+    key: dict[str, Any] = {"columns": names, "steps": [[step.key for step in track.steps] for track in group]}
+    texts = [track.texts.kept.path.name for track in group if track.texts is not None]
+    return key | {"texts": texts} if texts else key
 
 
 def _grouped(tracks: list[Track]) -> list[list[Track]]:
@@ -341,6 +377,11 @@ class FeatureMatrices:
             place = self.columns[number][name].index(place)
             name = array_of_type(name, self._ids.node_types[number])
         self._out[name][first : first + len(x), place : place + x.shape[1]] = x
+
+    def columns_of(self, track: Track) -> list[int]:
+        """Return where a column's numbers, or codes, are among those of all types: the first, and behind the last."""
+        first = self._places[track.source.name]
+        return [first, first + track.column.dim]
 
     def type_columns(self) -> dict[str, TypeColumns]:
         """Return the columns of each type as the manifest has them; none where there is one type."""

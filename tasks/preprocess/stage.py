@@ -8,6 +8,7 @@ from configs.base import cache_view
 from configs.schema import Recipe
 from tasks.preprocess.transforms.configs import from_models
 from tasks.stage import Stage, build_of
+from tasks.storage.home_files.source_digests import SourceDigests
 from tasks.storage.manifests import GraphManifest
 
 
@@ -23,6 +24,15 @@ def config(recipe: Recipe) -> dict[str, Any]:
     return cache_view(recipe.preprocess) | ({"neighbors": cache_view(near)} if near else {}) | snapshot_view(recipe)
 
 
+def source(recipe: Recipe, digests: SourceDigests) -> dict[str, Any]:
+    """Return what identifies the files of a model that encodes texts, if one does. Raises RecipeError: none there."""
+    if getattr(recipe.preprocess.texts, "model", None) is None:
+        return {}
+    from tasks.preprocess.texts.model_files import model_digest
+
+    return {"texts": model_digest(recipe.preprocess.texts, digests)}
+
+
 def snapshot_view(recipe: Recipe) -> dict[str, Any]:
     """Return the options that decide what a snapshot holds, for the stage's key; empty without a moment."""
     options = recipe.snapshot
@@ -34,4 +44,6 @@ def snapshot_view(recipe: Recipe) -> dict[str, Any]:
     return {"snapshot": view}
 
 
-STAGE: Stage[GraphManifest] = Stage("preprocess", 4, GraphManifest, ("ingest",), config, build_of("preprocess"))
+STAGE: Stage[GraphManifest] = Stage(
+    "preprocess", 5, GraphManifest, ("ingest",), config, build_of("preprocess"), source=source
+)

@@ -101,7 +101,7 @@ def _features(store: DatasetStore, kept: Array | None) -> SnapshotSummary:
         existing = None if kept is None else kept[(kept >= first) & (kept < first + node_type.num_nodes)] - first
         first += node_type.num_nodes
         chosen, room = {}, _MAX_COLUMNS - len(described)
-        for feature in node_type.features:  # the first values, while there is room
+        for feature in [one for one in node_type.features if one.kind != "text"]:  # the first, while there is room
             if room > 0:
                 chosen[feature] = min(feature.dim, room)
             room -= feature.dim

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ import pyarrow.compute as compute
 
 from configs.errors import DataError
 from configs.matching import did_you_mean, listed
-from tasks.readers.limits import MAX_CELL_BYTES, MAX_COLUMNS
+from tasks.readers.limits import MAX_CELL_BYTES, MAX_COLUMNS, MAX_ROW_BYTES
 from tasks.readers.streams import no_utf8
 
 
@@ -44,10 +44,22 @@ def is_text(kind: pa.DataType) -> bool:
     )
 
 
-def plain_batch(batch: pa.RecordBatch, path: Path, first_row: int, most_bytes: int = MAX_CELL_BYTES) -> pa.RecordBatch:
-    """Return a batch of `plain` columns; `first_row` is its place in the file. Raises DataError as `plain` does."""
-    names, cells = batch.schema.names, batch.columns
-    columns = [plain(column, path, first_row, name, most_bytes) for name, column in zip(names, cells, strict=True)]
+def plain_batch(
+    batch: pa.RecordBatch,
+    path: Path,
+    first_row: int,
+    most_bytes: int = MAX_CELL_BYTES,
+    documents: Collection[str] = (),
+) -> pa.RecordBatch:
+    """Return a batch of `plain` columns; `first_row` is its place in the file. Raises DataError as `plain` does.
+
+    Cells of the columns `documents` may be as long as a row.
+    """
+    names, most = batch.schema.names, dict.fromkeys(documents, MAX_ROW_BYTES)
+    columns = [
+        plain(column, path, first_row, name, most.get(name, most_bytes))
+        for name, column in zip(names, batch.columns, strict=True)
+    ]
     return pa.RecordBatch.from_arrays(columns, names=names)
 
 

@@ -96,6 +96,8 @@ class TextTableFile:
     """Whether lines that begin with `#` (`%`, where the first one does) are comments; there is no line of names."""
     whole_lines: bool = False
     """Of an edge list: whether each line is one cell, blanks and all. Comments have a blank behind their mark then."""
+    documents: tuple[str, ...] = ()
+    """Columns whose cells may be as long as a row."""
     num_columns: int | None = None
     """Of a CSV without a header: how many it has to have; None: as many as its first line."""
 
@@ -110,6 +112,7 @@ class TextTableFile:
         quotes = not self.is_edge_list or bool(self.delimiter and not self.whole_lines)
         most = MAX_ROW_BYTES if self.whole_lines else MAX_CELL_BYTES
         options: dict[str, Any] = {"quotes": quotes, "most_bytes": most, "blank_lines": blank_lines}
+        options["documents"] = self.documents
         with self._open() as (names, stream):
             watched, is_checked, is_first = _HexadecimalWatch(stream), False, True
             for rows in read_rows(self.path, names, watched, mark, convert, **options):
@@ -247,12 +250,14 @@ def read_rows(
     *,
     quotes: bool = True,
     most_bytes: int = MAX_CELL_BYTES,
+    documents: Sequence[str] = (),
     blank_lines: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of an opened table in batches of plain columns. Raises DataError naming row and column.
 
     Blank lines are left out and not counted, unless `blank_lines` says that they are rows; texts lose what `guarded`
-    put before them. A cell may hold line ends between quotes, and `most_bytes` at most.
+    put before them. A cell may hold line ends between quotes, and `most_bytes` at most, those of
+    `documents` as many as a row.
     """
     check_columns(path, convert.include_columns, names)
     parse = pc.ParseOptions(
@@ -265,7 +270,7 @@ def read_rows(
     row = 0
     try:
         for data in pc.open_csv(pa.PythonFile(stream, "r"), read, parse, convert):
-            plain = plain_batch(data, path, row, most_bytes)
+            plain = plain_batch(data, path, row, most_bytes, documents)
             yield pa.RecordBatch.from_arrays([unguarded(cells) for cells in plain.columns], names=plain.schema.names)
             row += data.num_rows
     except pa.ArrowInvalid as error:

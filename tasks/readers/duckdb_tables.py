@@ -79,8 +79,13 @@ def duckdb_columns(path: Path, table: str) -> list[str]:
     return names
 
 
-def read_duckdb(path: Path, table: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield batches of some columns of a table, plain, in the order of its rows. Raises DataError."""
+def read_duckdb(
+    path: Path, table: str, columns: Sequence[str], documents: Sequence[str] = ()
+) -> Iterator[pa.RecordBatch]:
+    """Yield batches of some columns of a table, plain, in the order of its rows; `documents`: see `plain_batch`.
+
+    Raises DataError.
+    """
     check_columns(path, columns, duckdb_columns(path, table))
     with open_duckdb(path) as connection:
         names = ", ".join(map(_quoted, columns)) or "1"
@@ -88,7 +93,7 @@ def read_duckdb(path: Path, table: str, columns: Sequence[str]) -> Iterator[pa.R
         row = 0
         try:
             for batch in reader:
-                yield plain_batch(batch, path, row)
+                yield plain_batch(batch, path, row, documents=documents)
                 row += batch.num_rows
         finally:
             reader.close()  # a gathered error keeps it, and the next one to open the file would wait for it for ever

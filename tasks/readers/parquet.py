@@ -54,13 +54,16 @@ def open_parquet(path: Path) -> Iterator[pq.ParquetFile]:
         raise parquet_error(error, path) from error
 
 
-def read_parquet(path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield batches of some columns, plain and bounded in bytes. Raises DataError (see `open_parquet`, `plain`)."""
+def read_parquet(path: Path, columns: Sequence[str], documents: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+    """Yield batches of some columns, plain and bounded in bytes; `documents`: see `plain_batch`.
+
+    Raises DataError (see `open_parquet`, `plain`).
+    """
     with open_parquet(path) as file:
         check_columns(path, columns, file.schema_arrow.names)
         row = 0
         for batch in file.iter_batches(_batch_rows(path, file, set(columns)), columns=list(columns)):
-            yield plain_batch(batch, path, row)
+            yield plain_batch(batch, path, row, documents=documents)
             row += batch.num_rows
 
 

@@ -18,7 +18,7 @@ class Control(NamedTuple):
     """Whether it can be published in place of a model: it scores rows of other data."""
 
 
-FEATURES_CONTROL = "features"
+FEATURES_CONTROL, TEXTS_CONTROL = "features", "texts"
 LAST_VALUE_CONTROL, OWN_MEAN_CONTROL = "last_value", "own_mean"
 BOOSTED_CONTROL = "boosted"
 POPULAR_CONTROL, RECENT_CONTROL = "popular", "popular_recent"
@@ -33,6 +33,7 @@ CONTROLS = {
     "chance": Control("chance", "chance"),
     CONSTANT_OF_EACH: Control("constant", "the majority class, or the training split's mean, of each task"),
     FEATURES_CONTROL: Control("features only", "a linear model that sees only the rows' own features", serves=True),
+    TEXTS_CONTROL: Control("texts only", "a linear model that sees only the rows' own texts"),
     BOOSTED_CONTROL: Control(
         "boosted",
         "gradient boosting that sees the entities' own rows and counts, ages and means of what is one key away, as of "

@@ -53,6 +53,7 @@ class Home:
     artifacts/STAGE/KEY/   finished artifacts, never changed      work/STAGE-KEY/   an artifact in the making
     cache/                 signed pickles                         locks/            one flock file an artifact
     downloads/             raw data sets                          runs/             one JSON a pipeline run
+    texts/                 vectors of texts, a file an encoder
     prefect/ mlflow/       the embedded servers' SQLite files     secret.key        signs pickles and Prefect results
     trusted-code           digests of code that may run           source-digests    sha256 of sources that were read
     user/                  the home of a user who has none
@@ -89,6 +90,11 @@ class Home:
     def cache(self) -> Path:
         """Signed pickles of shards."""
         return self.root / "cache"
+
+    @property
+    def texts(self) -> Path:
+        """Vectors of texts."""
+        return self.root / "texts"
 
     @property
     def locks(self) -> Path:

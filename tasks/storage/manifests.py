@@ -97,9 +97,9 @@ class FeatureColumn(Frozen):
     """One input feature as it stands in a nodes or edges table."""
 
     column: str
-    kind: Literal["numeric", "categorical"]
+    kind: Literal["numeric", "categorical", "text"]
     dim: int
-    """Values a row: 1 for a scalar column, else the length of its fixed-size list."""
+    """Values a row: 1 for a scalar column and for texts, else the length of its fixed-size list."""
     cardinalities: tuple[int, ...] = ()
     """Categorical codes only: how many codes each of the `dim` values has, where known beforehand (OGB's atoms)."""
     gaps: bool = False

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 
@@ -25,12 +26,14 @@ from configs.registry import (
     PARTITIONERS,
     SCHEDULES,
     STRATEGIES,
+    TEXTS,
     TRANSFORMS,
 )
 from configs.schema import Recipe
 from models.losses.chosen import loss_of
 from tasks.calls import load_stage
 from tasks.evaluators.evaluators import Prediction
+from tasks.preprocess.texts.base import make_encoder
 from tasks.stage import Parent, StageOutcome, run_stage
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
@@ -42,7 +45,7 @@ from tests.registered import forget_registered
 from tests.train.in_process import make_job, train_here
 
 BLOCK = re.compile(r'^```python title="([^"]+)"\n(.*?)^```', re.MULTILINE | re.DOTALL)
-REGISTRIES = (DATASETS, TRANSFORMS, PARTITIONERS, MODELS, LOSSES, LOADERS, SCHEDULES, STRATEGIES, EVALUATORS)
+REGISTRIES = (DATASETS, TRANSFORMS, TEXTS, PARTITIONERS, MODELS, LOSSES, LOADERS, SCHEDULES, STRATEGIES, EVALUATORS)
 # In a folder below the one that the page names.
 DEEPER = {
     "tasks/train/schedules/mine/halves.py": """
@@ -139,6 +142,15 @@ def test_data_set_and_transform(home: Home) -> None:
     train = np.asarray(store["feat"])[np.asarray(store["train_idx"])]
     assert outcome.manifest.num_nodes == 400
     np.testing.assert_allclose(np.abs(train).max(axis=0), 1.0, rtol=1e-6)
+
+
+def test_encoder_of_texts() -> None:
+    texts = pa.array(["abcd", "ab 34", "1"], pa.large_string())
+    encoder = make_encoder(TEXTS.config("shape"))
+    state = encoder.learn(texts)
+    x = encoder.encode(texts, state)
+    assert state["dim"] == x.shape[1] == 2
+    np.testing.assert_allclose(x, [[1.2, 0], [1.5, 0.4], [0.3, 1]], rtol=1e-6)
 
 
 def test_partitioner(home: Home) -> None:

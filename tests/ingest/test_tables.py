@@ -113,7 +113,7 @@ def test_columns_that_are_not_read_are_said(home: Home, folder: Path) -> None:
     one: Any = SimpleNamespace(dataset=DATASETS.config(section()), version_moment=None)
     run_stage(STAGE, one, {}, home, listener=Said())
     thirty = ", ".join(f"c{i}" for i in range(30))
-    ways = "dataset.nodes.time, dataset.nodes.features, dataset.nodes.categorical"
+    ways = "dataset.nodes.time, dataset.nodes.features, dataset.nodes.categorical, dataset.nodes.texts"
     assert said == [f"n.csv: not read: {thirty} and 2 more; to use one, name it by {ways}"]
 
 

@@ -94,6 +94,7 @@ class _Cleaning:
             *self.artifacts(needed_artifacts(self.home, self.limit)),
             *self.work_folders(),
             *self.old_files(self.home.cache, "pickle", "not used for that long"),
+            *self.texts(),
             *self.models(),
         ]
         gone = {item.path for item in removed}
@@ -137,6 +138,15 @@ class _Cleaning:
             status = path.lstat()
             if path.is_file() and max(status.st_mtime, status.st_atime) < self.limit:
                 yield self.remove(what, path, reason)
+
+    def texts(self) -> Iterator[Removed]:
+        """Remove vectors of texts by the day when they were last asked for, and files without any."""
+        from tasks.preprocess.texts.kept import remove_unused
+
+        for path in sorted(self.home.texts.glob("*.sqlite")):
+            size = remove_unused(path, self.limit, dry_run=self.dry_run)
+            if size:
+                yield Removed("texts", path, size, "vectors not used for that long; they are encoded again")
 
     def models(self) -> Iterator[Removed]:
         for folder in sorted((self.home.downloads / "models").glob("*")):
@@ -227,7 +237,7 @@ def show_removed(removed: list[Removed], *, dry_run: bool) -> None:
     console = out()
     shown = table("what", "size", "why", "where", right=("size",))
     for item in removed:
-        if item.what in ("artifact", "work", "model", "version"):
+        if item.what in ("artifact", "work", "texts", "model", "version"):
             shown.add_row(item.what, format_bytes(item.num_bytes), item.reason, str(item.path))
     for what in ("pickle", "result", "record", "lock"):
         of_kind = [item for item in removed if item.what == what]

@@ -31,6 +31,7 @@ def _add_list(plural: str, what: str) -> None:
 
 _add_list("datasets", "kinds of data sets")
 _add_list("transforms", "transforms of features and edges")
+_add_list("texts", "encoders of texts")
 _add_list("partitioners", "partitioners")
 _add_list("models", "models")
 _add_list("loaders", "loaders, which make the mini-batches")

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from configs.errors import RecipeError, UserError
+from configs.registry import TEXTS
 from configs.schema import Recipe
 from configs.training import TrainConfig
 from tasks.ingest.labels import has_label
@@ -160,7 +162,7 @@ def _preprocess(
     from tasks.train.labels.class_weights import check_loss, class_weight_of, class_weights
 
     context = _context("preprocess", home, place, listener)
-    fields = STAGE.build(context, recipe, {"ingest": ingested})
+    fields = STAGE.build(context, _without_slow_texts(recipe, ingested.manifest), {"ingest": ingested})
     graph = GraphStore(context.work, GraphManifest(**_manifest_fields("preprocess", context.work), **fields))
     check.splits = {} if recipe.is_layout else graph.manifest.splits
     unread = unread_edge_features(recipe, graph.manifest)
@@ -194,6 +196,20 @@ def _preprocess(
         largest = int(np.bincount(component).max(initial=0))
         isolated = int(graph.manifest.report["degrees"]["isolated"])
         check.graph = {"without_in_edge": isolated, "components": int(count), "largest_component": largest}
+
+
+def _without_slow_texts(recipe: Recipe, manifest: DatasetManifest) -> Recipe:
+    """Return the recipe with another encoder in the place of a slow one, which is opened. Raises RecipeError."""
+    from tasks.preprocess.texts.base import make_encoder
+
+    encoder = make_encoder(recipe.preprocess.texts)
+    columns = [one for kind in manifest.node_types for one in kind.features]
+    columns += [one for kind in manifest.edge_types for one in kind.features]
+    if not encoder.is_slow or not any(one.kind == "text" for one in columns):
+        return recipe
+    encoder.learn(pa.array([], pa.large_string()))
+    quick = recipe.preprocess.model_copy(update={"texts": TEXTS.config({"name": "tfidf", "dim": 1})})
+    return recipe.model_copy(update={"preprocess": quick})
 
 
 def _relation_counts(dataset: DatasetStore, graph: GraphStore | None) -> dict[str, dict[str, int]]:

@@ -16,9 +16,12 @@ from pydantic import Field
 from configs.base import ComponentConfig
 from configs.registry import TRANSFORMS
 from tasks.apply.model.states import keep_states, states_of
-from tasks.preprocess.transforms.base import Column, ColumnTransform, ReadsAsTrained, State
+from tasks.preprocess.transforms.base import Column, ColumnTransform, ReadsAsTrained, State, TextsAsTrained
 from tasks.storage.graph_store import Array
 from tasks.storage.manifests import DatasetManifest, EdgeType, Table
+
+TEXTS = "texts"
+"""In the place of a transform's name: what the encoder of texts learned."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,21 @@ class LearnedTransform(_FittedTransform):
     def describe(self, column: Column, state: State) -> dict[str, Any]:
         """As the transform does."""
         return self.inner.describe(column, state)
+
+
+@TRANSFORMS.register("learned_texts", listed=False)
+class LearnedTexts(TextsAsTrained):
+    """What a model's training learned of texts; `graphmill predict` puts it into recipes."""
+
+    Config = FittedConfig
+
+    def __init__(self, config: FittedConfig) -> None:
+        self.config = config
+
+    @property
+    def states(self) -> dict[str, State]:
+        """See the base class."""
+        return states_of(self.config)
 
 
 @dataclass(frozen=True)
@@ -159,6 +177,8 @@ def learned_transforms(learned: Sequence[Learned]) -> list[ComponentConfig]:
         if one.states is None:
             from_model = one.config["name"] == "embedding" and one.config.get("model") is not None
             configs.append(TRANSFORMS.config({**one.config, "name": "served_embedding"} if from_model else one.config))
+        elif one.config["name"] == TEXTS:
+            configs.append(TRANSFORMS.config({"name": "learned_texts", "sha256": keep_states(one.states)}))
         elif one.config["name"] == "hops":
             from tasks.apply.model import learned_hops  # noqa: F401  # registers it
 

@@ -9,16 +9,19 @@ import numpy as np
 
 from configs.registry import TRANSFORMS
 from configs.schema import Recipe
-from tasks.apply.model.learned import Learned
+from tasks.apply.model.learned import TEXTS, Learned
 from tasks.preprocess.features import FeatureBuilder
 from tasks.preprocess.id_space import IdSpace
 from tasks.preprocess.splits.rows import training_rows
 from tasks.preprocess.splits.snapshot import take_snapshot
+from tasks.preprocess.texts.encoding import FILE as TEXTS_FILE
+from tasks.preprocess.texts.encoding import KnownTexts
 from tasks.preprocess.transforms.base import ColumnTransform, GraphView
 from tasks.preprocess.transforms.hops import split_hops
 from tasks.stage import Parent, StageContext
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import ArrayWriter
+from tasks.storage.stored import read_values
 
 
 class _Learner(FeatureBuilder):
@@ -55,11 +58,15 @@ def learn(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         noted = parents["preprocess"].manifest.report["transforms"][-1].get("scales") or {}
         scales = {n: {k: np.asarray(v, np.float32) for k, v in one.items()} for n, one in noted.items()}
         last = [Learned(hops.config.model_dump(mode="json"), scales or None)]
+    first, texts = [], None
+    if f"{TEXTS_FILE}.json" in parents["preprocess"].manifest.files:
+        states = read_values(parents["preprocess"].folder, TEXTS_FILE)
+        first, texts = [Learned({"name": TEXTS}, states)], KnownTexts(context, recipe.preprocess.texts, states)
     features = [feature for node_type in parents["ingest"].manifest.node_types for feature in node_type.features]
     # Categories that have no codes yet get some, and empty cells are filled.
     learns = any(one.gaps or (one.kind == "categorical" and not one.cardinalities) for one in features)
     if not learns and not any(getattr(TRANSFORMS.get(one.name), "fits", False) for one in options.transforms):
-        return [*map(Learned.nothing, options.transforms), *last]
+        return [*first, *map(Learned.nothing, options.transforms), *last]
     ingest, graph = parents["ingest"], parents["preprocess"]
     store = DatasetStore(ingest.folder, ingest.manifest)
     ids = IdSpace(ingest.manifest, options.symmetrize, options.self_loops == "add")
@@ -68,6 +75,6 @@ def learn(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         store, ids = snapshot.store, snapshot.ids
     places = str(ingest.folder), str(context.home.root)
     view = GraphView(str(graph.folder), dict(graph.manifest.arrays), ids.num_nodes, options.symmetrize, *places)
-    learner = _Learner(context, store, ids, options, view, training_rows(store.manifest, view), snapshot)
+    learner = _Learner(context, store, ids, options, view, training_rows(store.manifest, view), texts, snapshot)
     learner.build(ArrayWriter(graph.folder))
-    return [*learner.learned, *last]
+    return [*first, *learner.learned, *last]

@@ -19,7 +19,7 @@ from configs.errors import DataError, OtherGraphError, RecipeError
 from configs.registry import MODELS, TRANSFORMS
 from configs.schema import Recipe
 from tasks.apply.model.learned import Learned, Recoding, learned_transforms
-from tasks.apply.model.states import keep_states, read_values, write_values
+from tasks.apply.model.states import keep_states
 from tasks.kinds.judged import Threshold
 from tasks.kinds.of import kind_named
 from tasks.preprocess.stage import snapshot_view
@@ -31,7 +31,7 @@ from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.ids import class_names, structure_digest
 from tasks.storage.manifests import EDGE_CATEGORIES, DatasetManifest, EdgeType, FeatureColumn, GraphManifest, NodeType
 from tasks.storage.outcomes import EvalReport
-from tasks.storage.stored import of_kind
+from tasks.storage.stored import of_kind, read_values, write_values
 
 if TYPE_CHECKING:
     from models.base import GraphModel

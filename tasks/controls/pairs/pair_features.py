@@ -13,7 +13,7 @@ import numpy as np
 from configs.label_types import label_type
 from tasks.arrays import Array, sample_rows
 from tasks.controls import linear
-from tasks.controls.features import ControlledGraph, OwnFeatures, own_columns, read_rows, training_sample
+from tasks.controls.features import ControlledGraph, OwnFeatures, training_sample
 from tasks.edge_ends import ANY
 from tasks.evaluators.prediction import Prediction
 from tasks.sampling.negatives import NegativeSampler
@@ -58,7 +58,7 @@ class PairControl:
         """Fit it; None where no node has features."""
         train, ids = graph.store["train_edges"], graph.ids
         kinds = [ids.kind(np.asarray(train[:1, end])) for end in (0, 1)]
-        columns = own_columns(graph.dataset, kinds[0]) + own_columns(graph.dataset, kinds[1])
+        columns = graph.columns(kinds[0]) + graph.columns(kinds[1])
         if not columns:
             return None
         chosen = training_sample(np.arange(len(train)), columns, 1, share=2)
@@ -112,10 +112,10 @@ def _read_end(graph: ControlledGraph, kind: str, train: Array) -> _End:
     first, stop = manifest.type_offsets[number : number + 2]
     folder = graph.scratch / str(number)
     folder.mkdir()
-    columns = own_columns(graph.dataset, kind)
+    columns = graph.columns(kind)
     if not columns:
         return _End(first, np.empty((stop - first, 0), np.float32))
-    features = OwnFeatures(*read_rows(graph.dataset, f"nodes/{kind}", columns, np.arange(stop - first), folder))
+    features = OwnFeatures(*graph.read(kind, columns, np.arange(stop - first), folder))
     nodes = np.unique(train) - first
     features.fit(sample_rows(nodes, len(train)))
     x = create_array(folder / "x.npy", (stop - first, features.width), np.float32)

@@ -2,7 +2,7 @@
 
 Of nodes, numbers keep NaN where a cell is empty (preprocess puts the mean of older rows there) and categories are
 hashes of their texts, which preprocess numbers by the older rows. Of edges, empty numbers are 0 and categories are
-numbered here, by the older rows as well.
+numbered here, by the older rows as well. Texts stay texts, for preprocess to encode.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from tasks.arrays import Array
 from tasks.ingest.database.moments import DAY
 from tasks.ingest.database.rows import Chunk, RowTimes, TableRows
 from tasks.ingest.database.survey import EXPLICIT, Profile, Verdict, category_texts, judge
-from tasks.ingest.database.texts import TEXT_DIM, text_numbers
 from tasks.ingest.graph_tables.features import FeatureReader
 from tasks.ingest.ids.id_index import IdIndex, hash_ids
 from tasks.ingest.tables.batches import TableBatch
@@ -135,7 +134,7 @@ class TableFeatures:
         self._unit = DAY if per_day else 1
         missing: Missing = "zero" if table.config.is_link else "mean"
         policies: dict[str, Missing] = {name: missing if name in columns.gaps else "error" for name in columns.numbers}
-        self._numbers = FeatureReader(columns.numbers, (), policies)
+        self.reader = FeatureReader(columns.numbers, (), policies, columns.texts)
         self._times = {name: RowTimes(name, table.config.form_of(name)) for name in columns.times}
         self._codes = {name: IdIndex() for name in columns.categories}
         self.num_later = dict.fromkeys(columns.times, 0)
@@ -144,7 +143,7 @@ class TableFeatures:
     def chunks(self, tables: Mapping[str, TableRows], keys: Sequence[str]) -> Iterator[Chunk]:
         """Yield the table's rows with these columns and foreign keys."""
         columns, table = self.columns, self.table
-        self._numbers.look_ahead(table.config, table.intake)  # lists whose first cells are empty
+        self.reader.look_ahead(table.config, table.intake)  # lists whose first cells are empty
         texts = (*columns.categories, *columns.texts, *table.texts_of_keys(tables, keys))
         return table.chunks((*columns.all, *keys), texts, columns.numbers, columns.times)
 
@@ -163,14 +162,12 @@ class TableFeatures:
                 writer.write(f"{EDGE_CATEGORIES}/{self._stored(column)}", {"code": codes, "name": index.keys()})
 
     def read(self, chunk: Chunk) -> dict[str, Array]:
-        """Return the columns by their stored names: float32 (n,) or (n, width), and of categories int."""
+        """Return the columns by their stored names: float32 (n,) or (n, width), of categories int, of texts Arrow's."""
         way_out = f"; dataset.tables.{self.table.name}.columns: " + "{{column}: ignore} leaves the column out"
         batch = replace(chunk.batch, way_out=way_out)
-        out = {self._stored(name): values for name, values in self._numbers.read(batch).items()}
+        out = {self._stored(name): values for name, values in self.reader.read(batch).items()}
         for column, clock in self._times.items():
             out |= self._days(batch, column, clock, chunk.time)
-        for column in self.columns.texts:
-            out[self._stored(column)] = text_numbers(batch.column(column))
         for column, index in self._codes.items():
             if self.table.config.is_link:
                 codes = index.find(category_texts(batch.column(column))) if index.count else np.full(batch.num_rows, -1)
@@ -201,12 +198,10 @@ class TableFeatures:
 
     def describe(self) -> tuple[FeatureColumn, ...]:
         """Return the manifest's entries; call it when all rows have passed."""
-        is_link, described = self.table.config.is_link, [*self._numbers.describe()]
+        is_link, described = self.table.config.is_link, [*self.reader.describe()]
         for column in self.columns.times:
             described.append(FeatureColumn(column=column, kind="numeric", dim=1, gaps=not is_link))
             described.append(FeatureColumn(column=mask_name(column), kind="numeric", dim=1))
-        for column in self.columns.texts:
-            described.append(FeatureColumn(column=column, kind="numeric", dim=TEXT_DIM))
         for column, index in self._codes.items():
             codes = (index.count + 1,) if is_link else ()
             described.append(FeatureColumn(column=column, kind="categorical", dim=1, cardinalities=codes))

@@ -252,6 +252,7 @@ def _write(
                 write_own_ids(table, writer)
             nodes.append(node_type)
             relations += of_keys
+        features.reader.hint_at_long_texts(table.config, table.intake)
         for column, count in features.num_later.items():
             if count:
                 table.intake.adjust(table.config, f"times {column} later than their row taken as empty", count)

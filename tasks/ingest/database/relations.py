@@ -17,6 +17,7 @@ from tasks.ingest.database.rows import EMPTY, TableRows, look_up
 from tasks.ingest.edges import EdgeCheck
 from tasks.ingest.ids.node_set import UNKNOWN
 from tasks.ingest.tables.batches import TableBatch
+from tasks.ingest.tables.columns import rows_of
 from tasks.ingest.tables.intake import Intake
 from tasks.ingest.writer import DatasetWriter, TableWriter
 from tasks.storage.file_names import file_name, joined_name
@@ -182,7 +183,7 @@ def write_rows_as_edges(
             without += int(np.count_nonzero((src == EMPTY) | (dst == EMPTY)))
             if not table.intake.problems:
                 row_time = None if chunk.time is None else chunk.time[joins]
-                some = {name: values[joins] for name, values in columns.items()}
+                some = {name: rows_of(values, joins) for name, values in columns.items()}
                 relation.write(src[joins], dst[joins], row_time, some)
         table.intake.problems.raise_any()
     relation.features = features.describe()

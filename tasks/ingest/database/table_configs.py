@@ -129,9 +129,9 @@ class DatabaseTableConfig(DatabaseFilesConfig):
     foreign: dict[str, str] = Field(default={})
     """Foreign keys: column to the table whose key it holds. An empty cell names nothing."""
     columns: Annotated[dict[str, Kind], BeforeValidator(_check_kinds)] = Field(default={})
-    """What columns are: number, category, time, text (its words, hashed into 64 numbers), or ignore. Of the others it
-    is found from the data: numbers, lists of numbers, dates, and as categories texts and whole numbers of few different
-    values."""
+    """What columns are: number, category, time, text (of which preprocess.texts makes numbers), or ignore. Of the
+    others it is found from the data: numbers, lists of numbers, dates, and as categories texts and whole numbers of few
+    different values."""
     link: bool | None = None
     """Whether a row is an edge between what its two foreign keys name, instead of a node with two edges; null: where
     the table has no key and exactly two foreign keys."""
@@ -142,6 +142,11 @@ class DatabaseTableConfig(DatabaseFilesConfig):
     """A row whose key another row has: refused, or the first or last row of a key is taken."""
     on_missing_time: Literal["error", "drop", "always"] = "error"
     """A row whose time is empty: refused, left out, or taken to have always been there."""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Columns of texts."""
+        return tuple(column for column, kind in self.columns.items() if kind == "text")
 
     @property
     def is_link(self) -> bool:

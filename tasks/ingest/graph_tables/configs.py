@@ -161,7 +161,9 @@ class TablesConfig(ComponentConfig):
             self._check_link(labelled)
         tables: tuple[NodeTableConfig | EdgeTableConfig, ...] = self.edges if self.task == "link" else self.nodes
         column = self.split.column
-        if column is not None and any(column in (*table.features, *table.categorical) for table in tables):
+        if column is not None and any(
+            column in (*table.features, *table.categorical, *table.texts) for table in tables
+        ):
             raise ValueError(f"split.column: {column!r} is a feature too; a model must not read what it is tested on")
         self._check_added()
         return self
@@ -215,7 +217,7 @@ class TablesConfig(ComponentConfig):
         columns = self.labels.label if self.labels else next(n.label for n in self.nodes if n.label)
         for table in self.nodes:
             if self.labels and set(self.labels.files) & set(table.files):
-                both = sorted(set(columns) & {*table.features, *table.categorical})
+                both = sorted(set(columns) & {*table.features, *table.categorical, *table.texts})
                 if both:
                     raise ValueError(
                         f"column {both[0]!r} of {table.names} is a label (labels.label) and a feature; "

@@ -20,7 +20,7 @@ from tasks.ingest.graph_tables.features import FeatureReader
 from tasks.ingest.graph_tables.nodes import GraphColumn
 from tasks.ingest.ids.node_set import TWO_KINDS, UNKNOWN, NodeSet
 from tasks.ingest.tables.batches import TableBatch
-from tasks.ingest.tables.columns import float32, numbers
+from tasks.ingest.tables.columns import float32, numbers, rows_of
 from tasks.ingest.tables.intake import Intake
 from tasks.ingest.tables.table_configs import EdgeTableConfig
 from tasks.ingest.tables.times import TimeReader
@@ -133,7 +133,7 @@ class EdgeReader:
         """`taken` gets the triplets of types and relation that are written."""
         self.edges, self.intake, self.writer, self.graphs = edges, intake, writer, graphs
         self.source, self.target = nodes[edges.source_type], nodes[edges.target_type]
-        self.features = FeatureReader(edges.features, edges.categorical, edges.missing_by_column)
+        self.features = FeatureReader(edges.features, edges.categorical, edges.missing_by_column, edges.texts)
         self.times = TimeReader(edges.time, edges.time_format) if edges.time else None
         self.relations = RelationNames(edges.relation_column)
         self.sinks: dict[str, _Sink] = {}
@@ -148,8 +148,8 @@ class EdgeReader:
         """
         edges, graphs = self.edges, None if self.graphs is None else self.graphs.column
         plain = [name for name in (edges.weight, edges.time, edges.relation_column) if name]
-        columns = [edges.source, edges.target, *plain, *edges.features, *edges.categorical]
-        texts = [*edges.categorical, *((edges.relation_column,) if edges.relation_column else ())]
+        columns = [edges.source, edges.target, *plain, *edges.features, *edges.categorical, *edges.texts]
+        texts = [*edges.categorical, *edges.texts, *((edges.relation_column,) if edges.relation_column else ())]
         texts += [*self.source.texts(edges.source), *self.target.texts(edges.target)]
         texts += self.times.texts if self.times else ()
         if graphs is not None:
@@ -175,6 +175,7 @@ class EdgeReader:
                 raise DataError("has no edges", path=edges.names)
             self.intake.problems.raise_any()
         self.features.write_names(self.writer, EDGE_CATEGORIES)
+        self.features.hint_at_long_texts(edges, self.intake)
         if self.num_dropped == count:
             why = f"has {count:,} edges, none of which joins two nodes that are known; are these their ids?"
             raise DataError(why, path=edges.names)
@@ -230,7 +231,9 @@ class EdgeReader:
         # A feature's column may be called relation too.
         codes = parts.pop("relation") if self.edges.relation_column else None
         for code in (-1,) if codes is None else np.unique(codes):
-            chosen = parts if codes is None else {column: values[codes == code] for column, values in parts.items()}
+            chosen = (
+                parts if codes is None else {column: rows_of(values, codes == code) for column, values in parts.items()}
+            )
             relation = self.edges.relation if codes is None else self.relations.names[code]
             if relation not in self.sinks:
                 self.sinks[relation] = self._new_sink(relation, stack)

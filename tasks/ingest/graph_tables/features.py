@@ -1,10 +1,10 @@
-"""Feature columns of users' tables: numbers and categories, batch by batch, and what becomes of empty cells."""
+"""Feature columns of users' tables: numbers, categories and texts, batch by batch, and what becomes of empty cells."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,8 @@ from tasks.ingest.writer import DatasetWriter
 from tasks.readers.columns import is_text
 from tasks.storage.manifests import FeatureColumn
 
+MAX_TEXT_BYTES = 1 << 16
+"""Of one text, 10,000 words: more would tell an encoder little, and a shard of them has to fit into memory."""
 CategoricalTable: TypeAlias = NodeTableConfig | EdgeTableConfig
 
 
@@ -31,9 +33,17 @@ class FeatureReader:
     1 in a column of its own that says where cells were empty.
     """
 
-    def __init__(self, features: tuple[str, ...], categorical: tuple[str, ...], missing: dict[str, Missing]) -> None:
-        """`missing` says for each column what becomes of its empty cells."""
-        self.features, self.categorical, self.missing = features, categorical, missing
+    def __init__(
+        self,
+        features: tuple[str, ...],
+        categorical: tuple[str, ...],
+        missing: dict[str, Missing],
+        texts: tuple[str, ...] = (),
+    ) -> None:
+        """`missing` says for each column of numbers or categories what becomes of its empty cells."""
+        self.features, self.categorical, self.missing, self.texts = features, categorical, missing, texts
+        self.num_long = dict.fromkeys(texts, 0)
+        """Texts that were cut, by column."""
         self.codes = {column: IdIndex() for column in categorical}
         self.num_empty = dict.fromkeys(features, 0)
         """Cells that a policy filled, by column."""
@@ -47,6 +57,8 @@ class FeatureReader:
             out |= self._numbers(batch, column)
         for column in self.categorical:
             out[stored_name(column)] = self._code(batch, column)
+        for column in self.texts:
+            out[stored_name(column)] = self._text(batch, column)
         return out
 
     def look_ahead(self, table: FilesConfig, intake: Intake, others: Sequence[CategoricalTable] = ()) -> None:
@@ -77,6 +89,8 @@ class FeatureReader:
             out |= self._filled(column, np.full(shape, np.nan, np.float32))
         for column in self.categorical:
             out[stored_name(column)] = self.codes[column].add(pa.array([""] * count, pa.string())).astype(np.int32)
+        for column in self.texts:
+            out[stored_name(column)] = pa.repeat(pa.scalar("", pa.large_string()), count)
         return out
 
     def _numbers(self, batch: TableBatch, column: str) -> dict[str, Array]:
@@ -120,6 +134,26 @@ class FeatureReader:
             batch.wrong(compute.is_null(values), column, "the cell is empty", words)
         return self.codes[column].add(texts).astype(np.int32)
 
+    def _text(self, batch: TableBatch, column: str) -> Any:
+        """Return texts as they are, an empty cell as the empty text, cut behind `MAX_TEXT_BYTES`: large_string (n,)."""
+        values = batch.column(column)
+        if not is_text(values.type) and not pa.types.is_integer(values.type) and not pa.types.is_null(values.type):
+            batch.wrong_column(column, f"holds {values.type}; texts are texts, or whole numbers such as codes")
+            return pa.repeat(pa.scalar("", pa.large_string()), len(values))
+        texts = compute.fill_null(values.cast(pa.large_string()), "")
+        is_long = compute.greater(compute.binary_length(texts), MAX_TEXT_BYTES)
+        if compute.any(is_long).as_py():
+            self.num_long[column] += compute.sum(is_long).as_py()
+            # No character has more than four bytes; most texts lose none.
+            cut = compute.utf8_slice_codeunits(texts, 0, MAX_TEXT_BYTES // 4)
+            texts = compute.if_else(is_long, cut, texts)
+        return texts
+
+    def hint_at_long_texts(self, table: FilesConfig, intake: Intake) -> None:
+        """Count the texts that were cut."""
+        for column, count in self.num_long.items():
+            intake.adjust(table, f"texts of {column} cut behind {MAX_TEXT_BYTES // 4:,} characters", count)
+
     def describe(self) -> tuple[FeatureColumn, ...]:
         """Return the manifest's entries; call it when all batches have passed."""
         entries: list[FeatureColumn] = []
@@ -131,6 +165,7 @@ class FeatureReader:
         for column, index in self.codes.items():  # the last code is for categories that other data may bring
             codes = (index.count + 1,)
             entries.append(FeatureColumn(column=stored_name(column), kind="categorical", dim=1, cardinalities=codes))
+        entries += [FeatureColumn(column=stored_name(column), kind="text", dim=1) for column in self.texts]
         return tuple(entries)
 
     def write_names(self, writer: DatasetWriter, place: str) -> None:

@@ -72,7 +72,7 @@ def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -
     intake.find_unread([*config.nodes, *config.edges])
     for names, unread in intake.unread.items():
         is_edges = names in [edges.names for edges in config.edges]
-        roles = [*(["weight"] if is_edges else []), "time", "features", "categorical"]
+        roles = [*(["weight"] if is_edges else []), "time", "features", "categorical", "texts"]
         ways = ", ".join(f"dataset.{'edges' if is_edges else 'nodes'}.{role}" for role in roles)
         context.message(f"{names}: not read: {listed(unread)}; to use one, name it by {ways}")
     return fields

@@ -19,7 +19,7 @@ from tasks.ingest.graph_tables.splits import id_batches
 from tasks.ingest.ids.node_set import UNKNOWN
 from tasks.ingest.splits import pair_keys, pick_splits
 from tasks.ingest.tables.batches import TableBatch
-from tasks.ingest.tables.columns import numbers
+from tasks.ingest.tables.columns import numbers, rows_of
 from tasks.ingest.tables.table_configs import EdgeTableConfig, FilesConfig
 from tasks.ingest.tables.times import TimeReader, cut_by_time
 from tasks.ingest.writer import written_columns, written_pairs
@@ -77,7 +77,7 @@ class LinkSplitter:
             self._write(name, {column: parts[column][chosen] for column in parts if column in kept})
         if (codes < 0).any():  # of no split: kept apart, for they are no negatives either
             self._keep(LEFT_OUT, {name: parts[name][codes < 0] for name in ("src", "dst", "time") if name in parts})
-        return {column: values[codes == 0] for column, values in parts.items()}
+        return {column: rows_of(values, codes == 0) for column, values in parts.items()}
 
     def _pick(self, batch: TableBatch, parts: dict[str, Array], first: int) -> Array:
         if self._column is not None:

@@ -22,6 +22,7 @@ from tasks.ingest.graph_tables.labels import LabelStore
 from tasks.ingest.ids.node_set import NodeSet
 from tasks.ingest.raw_rows import NpyRows, Taker
 from tasks.ingest.tables.batches import TableBatch
+from tasks.ingest.tables.columns import end_to_end, rows_of
 from tasks.ingest.tables.intake import Intake, table_files
 from tasks.ingest.tables.table_configs import NodeTableConfig
 from tasks.ingest.tables.times import TimeReader
@@ -99,7 +100,7 @@ def scan_nodes(
     columns = [name for name in (table.id, table.time) if name]
     columns += [*(table.label if labels else ()), *((coded.column,) if coded else ())]
     # A table without anything to look at still says how many nodes there are.
-    columns = columns or [*table.features, *table.categorical, *table_files(table).column_names()][:1]
+    columns = columns or [*table.features, *table.categorical, *table.texts, *table_files(table).column_names()][:1]
     owners, times, count = [], [], 0
     for whole in intake.batches(table, columns, texts, numbers, clock.inferred if clock else ()):
         whole = coded.with_own_ids(whole) if isinstance(coded, GraphColumn) else whole
@@ -144,7 +145,7 @@ def write_nodes(
     `order`: which row becomes each node, int64 (num_nodes,), for which the table is in memory once; None: as they come.
     """
     table = nodes.config
-    reader = FeatureReader(table.features, table.categorical, table.missing_by_column)
+    reader = FeatureReader(table.features, table.categorical, table.missing_by_column, table.texts)
     taker, features = None, []
     if table.feature_file:
         path = user_path(table.feature_file)
@@ -175,9 +176,11 @@ def write_nodes(
             first += n
         intake.problems.raise_any()
         if order is not None:
-            whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-            out.write({name: values if name == "node_id" else values[order] for name, values in whole.items()})
+            whole = {name: end_to_end([part[name] for part in parts]) for name in parts[0]}
+            in_order = {name: rows_of(values, order) for name, values in whole.items()}
+            out.write(in_order | {"node_id": whole["node_id"]})
     reader.write_names(writer, f"categories/{nodes.kind}")
+    reader.hint_at_long_texts(table, intake)
     for column, count in reader.num_empty.items():
         intake.adjust(table, f"empty cells of {column} filled", count)
     return (*features, *reader.describe())
@@ -188,16 +191,16 @@ def _feature_parts(
 ) -> Iterator[tuple[dict[str, Array], int]]:
     """Yield feature columns and the number of rows, in the order of the nodes."""
     table, first = nodes.config, 0
-    columns = [*reader.features, *reader.categorical]
+    columns = [*reader.features, *reader.categorical, *reader.texts]
     if table.files and columns:
         read = 0
         reader.look_ahead(table, intake, [one for one in tables if one is not table])
-        for whole in intake.batches(table, columns, reader.categorical, reader.features):
+        for whole in intake.batches(table, columns, (*reader.categorical, *reader.texts), reader.features):
             batch = whole if nodes.kept is None else whole.keep(nodes.kept[read : read + whole.num_rows])
             read += whole.num_rows
             first += batch.num_rows
             yield reader.read(batch), batch.num_rows
-        if nodes.num_added and "error" in (reader.missing[column] for column in columns):
+        if nodes.num_added and "error" in reader.missing.values():
             raise DataError(
                 f"{nodes.num_added:,} {nodes.kind} nodes that only edges name have no features; set nodes.missing "
                 "(mean or zero), or edges.on_unknown_id: drop",

@@ -6,6 +6,9 @@ check goes on to the next column.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as compute
@@ -17,6 +20,18 @@ from tasks.readers.columns import is_text
 
 EXACT = 2**53
 """Whole numbers up to here are exact in float64."""
+
+
+def rows_of(values: Any, chosen: Array) -> Any:
+    """Return some rows of a column, NumPy's or Arrow's: those of a mask, bool (n,), or by number, int (m,)."""
+    if not isinstance(values, pa.Array):
+        return values[chosen]
+    return values.filter(pa.array(chosen)) if chosen.dtype == np.bool_ else values.take(pa.array(chosen))
+
+
+def end_to_end(parts: Sequence[Any]) -> Any:
+    """Return the parts of a column, NumPy's or Arrow's, as one."""
+    return pa.concat_arrays(parts) if isinstance(parts[0], pa.Array) else np.concatenate(parts)
 
 
 def ids(batch: TableBatch, column: str) -> pa.Array:

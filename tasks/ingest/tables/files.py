@@ -52,6 +52,8 @@ class TableFiles:
     """Whether each line of an edge list is one text, blanks and all, where texts are read: a list of ids."""
     table: str = ""
     """Of a DuckDB file: the table."""
+    documents: tuple[str, ...] = ()
+    """Columns whose cells may be as long as a row."""
 
     def __post_init__(self) -> None:
         """Raise RecipeError for a delimiter that cannot be one."""
@@ -89,11 +91,11 @@ class TableFiles:
         for path in self.paths():
             kind, row = self._kind(path), 0
             if self.versioned is not None:
-                read = self.versioned.read(stored)
+                read = self.versioned.read(stored, self.documents)
             elif kind == "parquet":
-                read = read_parquet(path, stored)
+                read = read_parquet(path, stored, self.documents)
             elif kind == "duckdb":
-                read = read_duckdb(path, self._table(path), stored)
+                read = read_duckdb(path, self._table(path), stored, self.documents)
             else:
                 convert = pc.ConvertOptions(
                     include_columns=stored,
@@ -162,7 +164,8 @@ class TableFiles:
     def _text_table(self, path: Path, kind: Format) -> TextTableFile:
         if kind == "edgelist":
             return TextTableFile(path, self.delimiter or "", is_edge_list=True, whole_lines=self.whole_lines)
-        return TextTableFile(path, self.delimiter or ("\t" if kind == "tsv" else ","), self.header)
+        mark = self.delimiter or ("\t" if kind == "tsv" else ",")
+        return TextTableFile(path, mark, self.header, documents=self.documents)
 
     def _kind(self, path: Path) -> Format:
         if self.versioned is not None:

@@ -260,8 +260,10 @@ def similar_texts(texts: pa.Array, what: str, *, letters: bool) -> str | None:
 def table_files(config: FilesConfig) -> TableFiles:
     """Return the files that a section names."""
     header = config.header is not False  # auto is settled before (`first_lines`)
-    table = getattr(config, "table", None) or ""
-    return TableFiles(config.files, config.format, header, config.delimiter, config.missing_values, table=table)
+    table, documents = getattr(config, "table", None) or "", tuple(getattr(config, "texts", ()))
+    return TableFiles(
+        config.files, config.format, header, config.delimiter, config.missing_values, table=table, documents=documents
+    )
 
 
 def _is_of_kinds(error: DataError) -> bool:

@@ -176,5 +176,5 @@ def refuse_repeated(where: str, columns: Iterable[str]) -> None:
     seen: set[str] = set()
     for column in columns:
         if column in seen:
-            raise ValueError(f"{where}: column {column!r} is listed twice among features and categorical")
+            raise ValueError(f"{where}: column {column!r} is listed twice among features, categorical and texts")
         seen.add(column)

@@ -73,6 +73,8 @@ class NodeTableConfig(FilesConfig):
     """Columns of numbers, or of lists of numbers of one length."""
     categorical: Columns = ()
     """Columns of categories: texts or whole numbers; an empty cell is a category of its own."""
+    texts: Columns = ()
+    """Columns of texts, of which preprocess.texts makes numbers; an empty cell is the empty text, all zeros."""
     feature_file: str | None = None
     """A `.npy` matrix with a row for each row of the table, in its order."""
     label: Columns = ()
@@ -100,17 +102,17 @@ class NodeTableConfig(FilesConfig):
     @model_validator(mode="after")
     def _columns_have_one_meaning(self) -> NodeTableConfig:
         where = f"nodes of type {self.type}"
-        refuse_repeated(where, (*self.features, *self.categorical))
+        refuse_repeated(where, (*self.features, *self.categorical, *self.texts))
         check_columns(
             where,
             {"id": self.id if self.files else None, "time": self.time, "graph": self.graph},
             self.label,
-            self.missing_by_column,
+            self.missing_by_column | dict.fromkeys(self.texts, "error"),
         )
         if self.on_duplicate_id != "error" and (self.feature_file or self.id is None):
             raise ValueError(f"{where}: on_duplicate_id needs a column `id`, and does not go with feature_file")
         check_time_format(where, self.time, self.time_format)
-        if not self.files and (self.features or self.categorical or self.label or self.time):
+        if not self.files and (self.features or self.categorical or self.texts or self.label or self.time):
             raise ValueError(f"{where}: columns are named, but no files")
         if not self.files and self.feature_file and self.count is None:
             raise ValueError(f"{where}: feature_file without files needs count")
@@ -146,6 +148,8 @@ class EdgeTableConfig(FilesConfig):
     """Columns of numbers, or of lists of numbers of one length."""
     categorical: Columns = ()
     """Columns of categories."""
+    texts: Columns = ()
+    """Columns of texts; see nodes."""
     time_format: str | None = None
     """How the times are written; see nodes."""
     missing: MissingOption = "error"
@@ -162,13 +166,13 @@ class EdgeTableConfig(FilesConfig):
     @model_validator(mode="after")
     def _columns_have_one_meaning(self) -> EdgeTableConfig:
         where = f"edges {self.relation}"
-        refuse_repeated(where, (*self.features, *self.categorical))
+        refuse_repeated(where, (*self.features, *self.categorical, *self.texts))
         if "mean" in self.missing_by_column.values():
             raise ValueError(f"{where}: missing: mean is for features of nodes; zero is for both")
         roles = {
             name: getattr(self, name) for name in ("source", "target", "relation_column", "graph", "weight", "time")
         }
-        check_columns(where, roles, (), self.missing_by_column)
+        check_columns(where, roles, (), self.missing_by_column | dict.fromkeys(self.texts, "error"))
         check_time_format(where, self.time, self.time_format)
         return self
 

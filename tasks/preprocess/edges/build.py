@@ -24,7 +24,7 @@ from configs.errors import DataError
 from configs.schema import PreprocessConfig
 from tasks.arrays import Array, blocks, row_blocks
 from tasks.preprocess.edges import edge_kernels as kernels
-from tasks.preprocess.edges.edge_data import EdgeData
+from tasks.preprocess.edges.edge_data import EdgeData, EncodeColumn
 from tasks.preprocess.edges.edge_kernels import Packing, Runs, expand_edges, sort_and_compress, sort_rows
 from tasks.preprocess.id_space import IdSpace
 from tasks.preprocess.shards import ShardJob, result, run_jobs
@@ -83,6 +83,8 @@ class EdgeRules:
     """Takes out, on link tasks, what is to be predicted; the number is the relation's."""
     codes: Mapping[str, State] = field(default_factory=dict)
     """Categorical columns whose codes become those of a model's training (`ReadsAsTrained.edge_codes`)."""
+    encode: EncodeColumn | None = None
+    """Makes numbers of a column of texts."""
 
 
 def build_edges(
@@ -108,7 +110,7 @@ class _Merge:
         self.context, self.ids, self.config, self.writer = context, ids, config, writer
         self.existing, self.held_out = rules.existing, rules.held_out
         self.scratch = ArrayWriter(scratch)
-        self.data = EdgeData(store, ids, config.feature_dtype, self.scratch, rules.codes)
+        self.data = EdgeData(store, ids, config.feature_dtype, self.scratch, rules.codes, rules.encode)
         self.threads = config.workers or os.cpu_count() or 1
         self.jobs: list[ShardJob] = []
         self.bases: list[int] = []  # number of each shard's first edge in the numbering over all tables

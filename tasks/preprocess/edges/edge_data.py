@@ -8,7 +8,7 @@ no time was always there (ALWAYS instead of 0), and numbers are stored as sign(x
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,12 +17,14 @@ from numba import njit
 from configs.errors import DataError
 from tasks.arrays import Array, blocks, offsets
 from tasks.preprocess.id_space import LOOP_TYPE, IdSpace, union_of_features
+from tasks.preprocess.texts.encoding import EncodedTexts
 from tasks.preprocess.transforms.base import State, check_codes
-from tasks.storage.dataset_store import DatasetStore, iter_row_groups, to_numpy
+from tasks.storage.dataset_store import DatasetStore, ShardRef, iter_row_groups, to_numpy
 from tasks.storage.graph_store import ALWAYS, ArrayWriter
 from tasks.storage.manifests import FeatureColumn, TypeColumns
 
 _CHUNK_EDGES = 1 << 20
+EncodeColumn = Callable[[str, Sequence[ShardRef]], EncodedTexts]
 
 
 class TableRelations(NamedTuple):
@@ -77,16 +79,22 @@ class EdgeData:
         feature_dtype: str,
         scratch: ArrayWriter,
         recoded: Mapping[str, State] | None = None,
+        encode: EncodeColumn | None = None,
     ) -> None:
         """`scratch` takes the columns of all tables end to end until they are in order.
 
-        `recoded`: see `EdgeRules.codes`.
+        `recoded`, `encode`: see `EdgeRules`.
         """
         self.store, self.ids, self.scratch = store, ids, scratch
         self.recoded = recoded or {}
         self.feature_dtype = np.dtype(feature_dtype)
         self.features = union_of_features(store.manifest.edge_types)
-        self.numeric = [feature for feature in self.features if feature.kind == "numeric"]
+        self.texts: dict[str, EncodedTexts] = {}
+        for column in [feature.column for feature in self.features if feature.kind == "text"]:
+            assert encode is not None
+            shards = [shard for table in self._tables_with(column) for shard in store.shards(table)]
+            self.texts[column] = encode(column, shards)
+        self.numeric = [self._as_numbers(feature) for feature in self.features if feature.kind != "categorical"]
         self.categorical = [feature for feature in self.features if feature.kind == "categorical"]
         self.categories: tuple[int, ...] = ()
 
@@ -94,6 +102,11 @@ class EdgeData:
     def feature_dim(self) -> int:
         """Columns of `edge_feat`."""
         return sum(feature.dim for feature in self.numeric)
+
+    def _as_numbers(self, feature: FeatureColumn) -> FeatureColumn:
+        """Return the column of a text's numbers; others as they are."""
+        texts = self.texts.get(feature.column)
+        return feature if texts is None else feature.model_copy(update={"kind": "numeric", "dim": texts.dim})
 
     def relation_columns(self) -> dict[str, TypeColumns]:
         """Return the columns of each relation, and of its reverse; none where there is one relation."""
@@ -106,7 +119,7 @@ class EdgeData:
         columns: dict[str, TypeColumns] = {}
         for index, edge_type in enumerate(self.store.manifest.edge_types):
             places: dict[str, list[int]] = {"numeric": [], "categorical": []}
-            for feature in edge_type.features:
+            for feature in map(self._as_numbers, edge_type.features):
                 first = starts[feature.kind][feature.column]
                 places[feature.kind] += range(first, first + feature.dim)
             relations = {index, self.ids.reverse_type(index)} if self.ids.symmetrize else {index}
@@ -132,7 +145,9 @@ class EdgeData:
             for shard in self.store.shards(table):
                 first = place
                 for group in iter_row_groups(shard, [column]):
-                    values = to_numpy(group.column(column)).reshape(group.num_rows, dim)
+                    cells = group.column(column)
+                    values = self.texts[column].read(cells) if column in self.texts else to_numpy(cells)
+                    values = values.reshape(group.num_rows, dim)
                     if codes:
                         check_codes(values, codes, column, shard.path, place - first)
                         values = self.recoded[column]["codes"][values] if column in self.recoded else values

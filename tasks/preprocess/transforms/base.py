@@ -37,8 +37,8 @@ class Column:
     """A feature column as it stands between two transforms."""
 
     name: str
-    kind: Literal["numeric", "categorical", "raw"]
-    """`raw`: categories that have no codes yet (strings, or integers of unknown range)."""
+    kind: Literal["numeric", "categorical", "raw", "text"]
+    """`raw`: categories that have no codes yet (strings, or integers of unknown range); `text`: not encoded yet."""
     dim: int
     cardinalities: tuple[int, ...] = ()
     """Codes of each of the `dim` values; categorical only."""
@@ -61,6 +61,15 @@ class ReadsAsTrained(ABC):
     @abstractmethod
     def notes(self) -> list[str]:
         """Say what the training has not seen, and what becomes of it."""
+
+
+class TextsAsTrained(ABC):
+    """What encodes texts as a registered model's training did."""
+
+    @property
+    @abstractmethod
+    def states(self) -> dict[str, State]:
+        """What the encoder learned, by column (`nodes/memo`)."""
 
 
 def check_codes(codes: Array, cardinalities: tuple[int, ...], column: str, path: object, first_row: int) -> None:

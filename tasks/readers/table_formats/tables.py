@@ -117,8 +117,8 @@ class VersionedTable(abc.ABC):
         check_names(names, self.path)
         return names
 
-    def read(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield batches of some columns, plain. Raises DataError."""
+    def read(self, columns: Sequence[str], documents: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+        """Yield batches of some columns, plain; `documents`: see `plain_batch`. Raises DataError."""
         there = self.column_names()
         missing = [name for name in columns if name not in there]
         if missing and self.version.id != self.newest.id:
@@ -132,7 +132,7 @@ class VersionedTable(abc.ABC):
         check_columns(self.path, columns, there)
         row = 0
         for batch in self.scan(list(columns) or there[:1]):
-            yield plain_batch(batch, self.path, row)
+            yield plain_batch(batch, self.path, row, documents=documents)
             row += batch.num_rows
 
 

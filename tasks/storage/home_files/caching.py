@@ -93,6 +93,10 @@ class PickleCache:
             path.unlink(missing_ok=True)
             return None
 
+    def forget(self, name: str) -> None:
+        """Remove a result, if there is one."""
+        self.path(name).unlink(missing_ok=True)
+
     def store(self, name: str, value: Any) -> None:
         """Keep a result (arrays and plain types only)."""
         self.store_pickle(name, pickle.dumps(value, protocol=5))

@@ -1,0 +1,1 @@
+"""Numbers of texts: what encodes them, and what keeps their vectors."""

@@ -1,0 +1,59 @@
+"""The files of encoders that are trained models: where they lie, and what identifies them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from configs.errors import RecipeError
+from tasks.storage.home_files.source_digests import Files, SourceDigests, files_below
+
+_OTHER_FORMS = ("onnx/", "openvino/", "coreml/")
+_UNREAD = (".md", ".h5", ".ot", ".msgpack", ".onnx", ".bin", ".pt", ".pickle", ".pkl", ".py")
+"""Endings of files that are not loaded: notes, the same weights for other programs, and what may hold code."""
+
+
+def model_files(folder: Path) -> Files:
+    """Return the files of a model that are read, by their names in its folder. Raises RecipeError: no weights."""
+    files = [
+        (name, path)
+        for name, path in files_below(folder, ["."])
+        if not name.startswith((".", *_OTHER_FORMS)) and not name.lower().endswith(_UNREAD)
+    ]
+    if not any(name.endswith(".safetensors") for name, _ in files):
+        raise RecipeError(
+            f"preprocess.texts: {folder} holds no model: there is no .safetensors file in it (weights in other "
+            "forms may hold code, and are not read)"
+        )
+    return files
+
+
+def model_digest(config: Any, digests: SourceDigests) -> str:
+    """Return the digest of the files that an encoder's options name, "" without any. Raises RecipeError."""
+    folder = config.model_folder()
+    if folder is None:
+        return ""
+    return str(digests.describe({"texts": model_files(folder)})["texts"]["sha256"])
+
+
+def fetched_folder(name: str) -> Path:
+    """Return the folder of a model of huggingface.co, downloaded where it is not here. Raises RecipeError."""
+    wanted = f"preprocess.texts.model={name} is no folder"
+    if name.startswith((".", "/", "~")) or name.count("/") != 1:
+        raise RecipeError(f"{wanted}; name one that has the model, or OWNER/NAME of huggingface.co")
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError:
+        raise RecipeError(
+            f"{wanted}, and huggingface_hub, which would fetch it, is not installed: pip install 'graphmill[text]'"
+        ) from None
+    ignored = [f"{form}*" for form in _OTHER_FORMS] + [f"*{ending}" for ending in _UNREAD]
+    try:
+        return Path(snapshot_download(name, local_files_only=True))
+    except (OSError, ValueError):  # not here yet
+        pass
+    try:
+        return Path(snapshot_download(name, ignore_patterns=ignored))
+    except Exception as error:  # whatever the network says
+        said = " ".join(str(error).split())[:300]
+        raise RecipeError(f"{wanted}, and cannot be fetched from huggingface.co: {said}") from error

@@ -1,0 +1,86 @@
+"""Encoder tfidf: terms by their hashes, weighted by how rare they are, and reduced by a truncated SVD."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import scipy.sparse as sp
+
+from configs.registry import TEXTS
+from tasks.arrays import Array, blocks
+from tasks.preprocess.texts.base import State, TextEncoder
+
+_BUCKETS = 1 << 20
+_CHUNK = 4096
+_EXTRA, _STEPS = 10, 3
+"""Of the SVD: columns beside those that are asked for, and power iterations."""
+
+
+@TEXTS.register("tfidf")
+class Tfidf(TextEncoder):
+    """x = normalised(w V): w of weights (1 + log tf) (1 + log((1 + n) / (1 + df))) and length 1, V the SVD's axes.
+
+    Latent semantic analysis (Deerwester et al., Indexing by Latent Semantic Analysis, JASIS 1990), the axes by a
+    randomised SVD (Halko, Martinsson, Tropp, SIAM Review 2011). Weights are those of scikit-learn's TfidfTransformer
+    with `sublinear_tf`.
+    """
+
+    @property
+    def rows(self) -> int:
+        """So many training texts."""
+        return int(self.config.rows)
+
+    def learn(self, texts: pa.Array) -> State:
+        """Return `buckets`, int32 (F,) ascending, `idf`, float32 (F,), and `axes`, float16 (F, dim)."""
+        from sklearn.utils.extmath import randomized_svd
+
+        parts = [self._count(texts.slice(rows.start, _CHUNK)) for rows in blocks(len(texts), _CHUNK)]
+        counts = sp.vstack(parts, format="csr") if parts else sp.csr_matrix((0, _BUCKETS), dtype=np.float32)
+        frequency = np.bincount(counts.indices, minlength=_BUCKETS)
+        least = 2 if len(texts) > 1 else 1
+        often = np.argsort(-frequency, kind="stable")[: self.config.terms]
+        buckets = np.sort(often[frequency[often] >= least]).astype(np.int32)
+        idf = (1 + np.log((1 + len(texts)) / (1 + frequency[buckets]))).astype(np.float32)
+        dim = min(self.config.dim, len(texts), len(buckets))
+        if dim < 1:  # no training text, or no term of two
+            return self._state(buckets[:0], idf[:0], np.zeros((0, 1)))
+        weights = self._weighted(counts, buckets, idf)
+        extra = {"n_oversamples": _EXTRA, "n_iter": _STEPS, "random_state": self.config.seed}
+        _, _, axes = randomized_svd(weights, dim, **extra)
+        return self._state(buckets, idf, axes.T)
+
+    def encode(self, texts: pa.Array, state: State) -> Array:
+        """Return float32 (n, dim) of length 1; 0 where no term is known."""
+        axes, out = state["axes"].astype(np.float32), np.zeros((len(texts), state["dim"]), np.float32)
+        if not len(axes):
+            return out
+        for rows in blocks(len(texts), _CHUNK):
+            counts = self._count(texts.slice(rows.start, rows.stop - rows.start))
+            x = self._weighted(counts, state["buckets"], state["idf"]) @ axes
+            out[rows] = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
+        return out
+
+    @staticmethod
+    def _state(buckets: Array, idf: Array, axes: Array) -> State:
+        return {"dim": axes.shape[1], "buckets": buckets, "idf": idf, "axes": axes.astype(np.float16)}
+
+    def _count(self, texts: pa.Array) -> Any:
+        from tasks.preprocess.texts.hashed import count_terms
+
+        return count_terms(texts, _BUCKETS, pieces=self.config.pieces)
+
+    @staticmethod
+    def _weighted(counts: Any, buckets: Array, idf: Array) -> Any:
+        """Return the weights of the terms that count, float32 (n, F)."""
+        from sklearn.preprocessing import normalize
+
+        place = np.full(_BUCKETS, -1, np.int32)
+        place[buckets] = np.arange(len(buckets), dtype=np.int32)
+        columns = place[counts.indices]
+        there = columns >= 0
+        indptr = np.concatenate([[0], np.cumsum(there)])[counts.indptr]
+        data = (1 + np.log(counts.data[there])) * idf[columns[there]]
+        weights = sp.csr_matrix((data, columns[there], indptr), shape=(counts.shape[0], len(buckets)))
+        return normalize(weights, copy=False)
