@@ -41,28 +41,34 @@ dataset:
   name: tables
   directed: true
   task: node
-  metric: METRIC
+  metric: {metric}
   nodes:
     files: accounts.parquet
     id: account
     label: [label]
     features: [age, balance]
     categorical: [country, kind]
-    missing: {age: mean}
+    missing: {{age: mean}}
   edges:
     files: transfers.parquet
     source: payer
     target: payee
     features: [amount]
     categorical: [channel]
-    missing: {amount: zero}
-preprocess: {transforms: [standardize]}
+    texts: {texts}
+    missing: {{amount: zero}}
 """
 RECIPES = {
-    "plain": f"name: plain\n{_DATASET.replace('METRIC', 'accuracy')}model: {{name: graphsage, num_layers: 2}}\n",
+    "plain": f"""\
+name: plain
+{_DATASET.format(metric="accuracy", texts="[]")}\
+preprocess: {{transforms: [standardize]}}
+model: {{name: graphsage, num_layers: 2}}
+""",
     "fraud": f"""\
 name: fraud
-{_DATASET.replace("METRIC", "average_precision")}\
+{_DATASET.format(metric="average_precision", texts="[memo]")}\
+preprocess: {{transforms: [degree, standardize], texts: {{name: tfidf, dim: 32}}}}
 model: {{name: graphsage, num_layers: 2, dropout: 0.3}}
 train: {{loader: {{name: neighbor, balance: classes}}, epochs: 30, patience: 8}}
 evaluate:
