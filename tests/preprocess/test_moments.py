@@ -141,3 +141,27 @@ def test_who_answers_to_a_row_is_not_whom_it_answers_to(graph: Any) -> None:
     assert found["people__rev_boss__people"] == [(0, 1), (0, 2), (2, 0), (2, 3)]
     people = store.manifest.node_types.index("people")
     assert store.manifest.relation_ends[names.index("people__rev_boss__people")] == (people, people)
+
+
+def test_texts_are_learned_from_older_rows(graph: Any) -> None:
+    """Of rows of tables and of a table of links: texts of later rows change no older row, to the bit."""
+    notes = ["red hat", "blue hat", "red coat", "hat hat", "zzz", "", "red", "hat"]
+    tags = ["big", "small big", "big", "small", "x", "", "big", "small", "big"]
+    section = database(buys={"columns": {"note": "text"}}, lines={"columns": {"tag": "text"}})
+    one = graph((), section, buys={"note": notes}, lines={"tag": tags})
+    later = {"note": [*notes[:3], "red red", "quite", "other", "texts", "here"]}
+    other = graph((), section, buys=later, lines={"tag": [*tags[:4], "new", "words", "only", "from", "here"]})
+    first, last = one.manifest.report["texts"]["buys.note"]
+    assert other.manifest.report["texts"] == {"buys.note": [first, last]}
+    place = list(one.manifest.type_columns["buys"].numeric).index(first)
+    texts = [np.asarray(each[array_of_type("feat", "buys")])[:, place : place + last - first] for each in (one, other)]
+    np.testing.assert_array_equal(texts[0][:3], texts[1][:3])
+    assert texts[0][:3].any()
+    assert not texts[0][5].any()
+    for each in (one, other):
+        assert np.isfinite(each["edge_feat"]).all()
+    old = np.asarray(one["edge_time"]) < one.manifest.fit_before
+    np.testing.assert_array_equal(one["csc_indices"], other["csc_indices"])
+    np.testing.assert_array_equal(one["edge_feat"][old], other["edge_feat"][old])
+    assert one["edge_feat"][old].any()
+    assert (one["edge_feat"][~old] != other["edge_feat"][~old]).any()
