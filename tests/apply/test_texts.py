@@ -16,10 +16,15 @@ from configs.load import build_recipe
 from configs.registry import TEXTS
 from configs.schema import Recipe
 from tasks.calls import load_stage
+from tasks.controls.features import ControlledGraph
+from tasks.controls.labels import LabelControls
+from tasks.evaluators.prediction import Prediction
 from tasks.ingest.graph_tables.features import MAX_TEXT_BYTES
 from tasks.preprocess.texts.base import make_encoder
 from tasks.stage import run_stage
+from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
+from tasks.storage.ids import IdMap
 from tests.apply.test_needs import Prepared, adapted
 from tests.preprocess.ears import Ears
 
@@ -235,3 +240,30 @@ def test_how_many_are_new_is_said(home: Home, tmp_path: Path) -> None:
     assert [text.split(";")[0] for text in said] == [
         f"memo: encoded {count} of 61 texts (3 empty) by tfidf" for count in (distinct, 0)
     ]
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+def test_a_label_that_stands_in_the_text_shows_in_a_control(home: Home, tmp_path: Path, filtered: bool) -> None:
+    draw = np.random.default_rng(3)
+    texts = [f"{'alpha' if row % 2 == 0 else 'beta'} {draw.choice(WORDS)}" for row in range(N)]
+    recipe = recipe_of(write(tmp_path / "a", texts), TFIDF | {"pieces": "none"})
+    prepared = Prepared(home, recipe)
+    if filtered:  # nodes have other numbers then than rows of the table
+        prepared.run("components", "partition")
+    parent = prepared.parents["partition" if filtered else "preprocess"]
+    store = GraphStore(parent.folder, parent.manifest)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    graph: Any = ControlledGraph(store, prepared.dataset, IdMap(store, prepared.dataset), None, scratch)  # type: ignore[arg-type]
+    label = np.asarray(store["label"])
+    controls = LabelControls(graph, 2, label)
+    truth = label[np.asarray(store["test_idx"])]
+    right = {
+        name: np.mean(one.scores.argmax(1) == truth)
+        for name, one in controls.predictions("test", Prediction(label=truth))
+        if one.scores is not None
+    }
+    assert set(right) == {"majority", "features", "texts"}
+    assert right["texts"] > 0.9
+    assert right["majority"] < 0.7
+    assert controls.state("features", "accuracy")[0]["weight"].shape[0] == 1 + 5

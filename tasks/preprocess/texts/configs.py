@@ -25,7 +25,7 @@ class TextEncoderConfig(ComponentConfig):
 
 @TEXTS.options("tfidf", "tfidf")
 class TfidfConfig(TextEncoderConfig):
-    """Words, pairs of words and pieces of words, weighted by how rare they are (TF-IDF), reduced by an SVD.
+    """Words and pairs of words, weighted by how rare they are (TF-IDF), reduced by an SVD.
 
     Fitted on the training rows; for any language, and nothing is downloaded. Vectors have length 1.
     """
@@ -33,10 +33,11 @@ class TfidfConfig(TextEncoderConfig):
     dim: int = Field(default=128, ge=1, le=4096)
     """Numbers of a text, or fewer where the training rows say less."""
     terms: int = Field(default=65_536, ge=1, le=2**20)
-    """Words, pairs and pieces that count: those that most of the training texts have."""
-    pieces: bool = True
-    """Whether pieces of words count too: of three and of five letters, of one and of two signs of Chinese, say. They
-    find what typing errors, endings and long compounds hide."""
+    """Words, pairs and pieces that count: those that the most training texts have."""
+    pieces: Literal["signs", "all", "none"] = "signs"
+    """Which words' pieces count too. signs: of one and of two signs, of words in scripts such as Chinese, which have no
+    blanks between words; all: of three and of five letters of others as well, which finds what typing errors, endings
+    and compounds hide, and dilutes the rest."""
     rows: int = Field(default=50_000, ge=1, le=10_000_000)
     """Training texts that are learnt from, evenly spaced."""
     seed: int = Field(default=0, ge=0, lt=2**31)

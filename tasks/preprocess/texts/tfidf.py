@@ -69,7 +69,7 @@ class Tfidf(TextEncoder):
     def _count(self, texts: pa.Array) -> Any:
         from tasks.preprocess.texts.hashed import count_terms
 
-        return count_terms(texts, _BUCKETS, pieces=self.config.pieces)
+        return count_terms(texts, _BUCKETS, self.config.pieces)
 
     @staticmethod
     def _weighted(counts: Any, buckets: Array, idf: Array) -> Any:
