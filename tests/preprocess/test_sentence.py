@@ -39,7 +39,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A transformer of one layer and 16 numbers, with random weights."""
     import torch
     from sentence_transformers import SentenceTransformer
-    from sentence_transformers.models import Pooling, Transformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
     from transformers import BertConfig, BertModel, BertTokenizer
 
     torch.manual_seed(0)
@@ -74,6 +74,21 @@ def test_vectors_are_the_librarys_own(model: Path) -> None:
     np.testing.assert_allclose(y, own.encode(["new rent"], normalize_embeddings=True), atol=1e-5)
     rough = make_encoder(TEXTS.config(options(model, max_tokens=8, precision="bfloat16")))
     np.testing.assert_allclose(rough.encode(pa.array(texts, pa.large_string()), state), x, atol=0.05)
+
+
+@needs_library
+def test_static_vectors_are_loaded_too(tmp_path: Path, model: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
+    own = SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=6)], device="cpu")
+    own.save(str(tmp_path / "static"))
+    encoder, texts = make_encoder(TEXTS.config(options(tmp_path / "static"))), ["rent crypto", "invoice"]
+    state = encoder.learn(pa.array([], pa.large_string()))
+    x = encoder.encode(pa.array(texts, pa.large_string()), state)
+    np.testing.assert_allclose(x, own.encode(texts, normalize_embeddings=True), atol=1e-6)
 
 
 @needs_library

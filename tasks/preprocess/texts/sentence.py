@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -78,5 +79,6 @@ def _load(folder: Path, device: str, max_tokens: int, precision: str) -> Any:
     except Exception as error:  # of a library that has no error of its own
         said = " ".join(str(error).split())[:300]
         raise RecipeError(f"preprocess.texts: the model in {folder} cannot be loaded: {said}") from error
-    model.max_seq_length = min(model.max_seq_length or max_tokens, max_tokens)
+    if model.max_seq_length != math.inf:  # static vectors read all that `encode` leaves
+        model.max_seq_length = min(model.max_seq_length or max_tokens, max_tokens)
     return model
