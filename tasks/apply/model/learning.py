@@ -15,7 +15,7 @@ from tasks.preprocess.id_space import IdSpace
 from tasks.preprocess.splits.rows import training_rows
 from tasks.preprocess.splits.snapshot import take_snapshot
 from tasks.preprocess.texts.encoding import FILE as TEXTS_FILE
-from tasks.preprocess.texts.encoding import KnownTexts
+from tasks.preprocess.texts.encoding import TextColumns
 from tasks.preprocess.transforms.base import ColumnTransform, GraphView
 from tasks.preprocess.transforms.hops import split_hops
 from tasks.stage import Parent, StageContext
@@ -61,7 +61,7 @@ def learn(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     first, texts = [], None
     if f"{TEXTS_FILE}.json" in parents["preprocess"].manifest.files:
         states = read_values(parents["preprocess"].folder, TEXTS_FILE)
-        first, texts = [Learned({"name": TEXTS}, states)], KnownTexts(context, recipe.preprocess.texts, states)
+        first, texts = [Learned({"name": TEXTS}, states)], TextColumns(context, recipe.preprocess.texts, states)
     features = [feature for node_type in parents["ingest"].manifest.node_types for feature in node_type.features]
     # Categories that have no codes yet get some, and empty cells are filled.
     learns = any(one.gaps or (one.kind == "categorical" and not one.cardinalities) for one in features)

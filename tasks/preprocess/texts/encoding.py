@@ -20,7 +20,7 @@ from tasks.arrays import Array, blocks
 from tasks.preprocess.shards import ShardJob, compute_shard, digest, result
 from tasks.preprocess.texts.base import FILES, State, make_encoder
 from tasks.preprocess.texts.configs import TextEncoderConfig
-from tasks.preprocess.texts.kept import KeptVectors, text_keys
+from tasks.preprocess.texts.kept import KEY, KeptVectors, text_keys
 from tasks.preprocess.texts.model_files import model_digest
 from tasks.stage import StageContext, map_in_process
 from tasks.storage.dataset_store import ShardRef, iter_row_groups, read_shard, to_numpy
@@ -96,12 +96,8 @@ class TextColumns:
         Raises RecipeError: a model's files are not those of the training, or cannot be used.
         """
         state = self.states[place] = self._state(place, column, training)
-        encoded = self._encoded(state)
-        self._encode_new(column, shards, encoded.kept, state)
-        return encoded
-
-    def _encoded(self, state: State) -> EncodedTexts:
         kept = KeptVectors.of(self.context.home, self.encoder.key(state), state["dim"])
+        self._encode_new(column, shards, kept, state)
         return EncodedTexts(kept, self.config, state)
 
     def write(self) -> None:
@@ -183,24 +179,12 @@ class TextColumns:
         return total
 
 
-class KnownTexts(TextColumns):
-    """Columns that were encoded before: nothing is learned, and nothing encoded but what is asked for."""
-
-    def encode(self, place: str, column: str, shards: Sequence[ShardRef], training: Rows) -> EncodedTexts:
-        """Return a column's vectors."""
-        assert self.trained is not None
-        return self._encoded(self.trained[place])
-
-
 _NONE = pa.array([], pa.large_string())
 
 
 def _plain(column: Any) -> pa.Array:
     """Return texts in one piece, large_string (n,)."""
-    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(whole, pa.ChunkedArray):  # of more than memory's half, which no shard is
-        whole = pa.concat_arrays(whole.chunks)
-    return whole.cast(pa.large_string())
+    return pa.concat_arrays([_NONE, *(chunk.cast(pa.large_string()) for chunk in column.chunks)])
 
 
 def _has_letters(texts: pa.Array) -> Array:
@@ -209,17 +193,11 @@ def _has_letters(texts: pa.Array) -> Array:
 
 def _distinct(window: list[tuple[ShardRef, Array, Array]]) -> list[tuple[ShardRef, Array, Array]]:
     """Leave of equal texts the first."""
-    keys = np.concatenate([keys for _, _, keys in window])
+    keys = np.concatenate([np.empty(0, KEY), *(keys for _, _, keys in window)])
     first = np.zeros(len(keys), np.bool_)
     first[np.unique(keys, return_index=True)[1]] = True
-    parts = np.split(first, np.cumsum([len(keys) for _, _, keys in window])[:-1])
-    by_shard: dict[ShardRef, list[tuple[Array, Array]]] = {}
-    for (shard, rows, of_rows), part in zip(window, parts, strict=True):
-        by_shard.setdefault(shard, []).append((rows[part], of_rows[part]))
-    return [
-        (shard, np.concatenate([rows for rows, _ in some]), np.concatenate([of_rows for _, of_rows in some]))
-        for shard, some in by_shard.items()
-    ]
+    parts = np.split(first, np.cumsum([len(keys) for _, _, keys in window])[:-1]) if window else []
+    return [(shard, rows[one], of_rows[one]) for (shard, rows, of_rows), one in zip(window, parts, strict=True)]
 
 
 def _sample(column: str, training: list[tuple[ShardRef, Array | None]], most: int) -> pa.Array:

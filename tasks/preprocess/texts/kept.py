@@ -26,6 +26,7 @@ from tasks.storage.home import Home
 
 logger = logging.getLogger(__name__)
 _KEY_BYTES = 16
+KEY = np.dtype(f"S{_KEY_BYTES}")
 _END = b"\1"
 """The last byte of keys: zeros at the end are padding to NumPy."""
 _ASKED = 500  # keys of one query; older SQLites take 999
@@ -44,7 +45,7 @@ def text_keys(texts: pa.Array) -> Array:
         hashlib.blake2b(letters[first:last], digest_size=_KEY_BYTES - 1).digest()
         for first, last in itertools.pairwise(offsets)
     )
-    return np.frombuffer(b"".join(one + _END for one in digests), f"S{_KEY_BYTES}")
+    return np.frombuffer(b"".join(one + _END for one in digests), KEY)
 
 
 @dataclass(frozen=True)
