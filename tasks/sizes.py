@@ -15,7 +15,7 @@ from typing import Any
 from configs.errors import RecipeError, StageError
 from configs.schema import Recipe
 from tasks.processes.memory import available_bytes
-from tasks.storage.manifests import DatasetManifest, GraphManifest, is_of_type
+from tasks.storage.manifests import DatasetManifest, FeatureColumn, GraphManifest, is_of_type
 
 # An interpreter with torch, numba and pyarrow, before any data.
 PROCESS_BYTES = 400_000_000
@@ -35,6 +35,7 @@ BYTES_A_PAIR = 40
 # Users' own ids are looked up in memory.
 _BYTES_AN_ID = 40
 # Of the arrays with a row for each edge; asking NumPy would import it for `plan`.
+_TEXT_WIDTH = 384  # what most encoders make of a text, or less
 _ITEM_BYTES = {"int16": 2, "float16": 2, "int32": 4, "float32": 4, "int64": 8}
 
 
@@ -69,15 +70,19 @@ def counts_of(manifest: DatasetManifest | GraphManifest) -> Counts:
         cells = [math.prod(entry.shape) for name, entry in manifest.arrays.items() if is_of_type(name)]
         dim = -(-sum(cells) // max(1, manifest.num_nodes)) if cells else manifest.feature_dim
         return Counts(manifest.num_nodes, manifest.num_edges, dim, carried, both_directions=True)
-    widths = [(kind.num_nodes, sum(feature.dim for feature in kind.features)) for kind in manifest.node_types]
+    widths = [(kind.num_nodes, sum(map(_width, kind.features))) for kind in manifest.node_types]
     if manifest.fit_before is None:
         dim = sum(width for _, width in widths)
     else:  # each type has its own columns
         dim = -(-sum(count * width for count, width in widths) // max(1, manifest.num_nodes))
-    widest = max((sum(feature.dim for feature in kind.features) for kind in manifest.edge_types), default=0)
+    widest = max((sum(map(_width, kind.features)) for kind in manifest.edge_types), default=0)
     columns = {column for kind in manifest.edge_types for column in manifest.tables[f"edges/{kind.name}"].columns}
     others = 4 * ("weight" in columns) + 8 * ("time" in columns) + 2 * (len(manifest.edge_types) > 1)
     return Counts(manifest.num_nodes, manifest.num_edges, dim, 4 * widest + others)
+
+
+def _width(feature: FeatureColumn) -> int:
+    return _TEXT_WIDTH if feature.kind == "text" else feature.dim
 
 
 def disk_bytes(stage: str, recipe: Recipe, counts: Counts) -> int | None:

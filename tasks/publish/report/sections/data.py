@@ -50,6 +50,8 @@ def section(run: ReportedRun) -> Section | None:
         return made
     report = graph.manifest.report
     made.facts += _held_out_facts(report) + [("negatives", text) for text in report.get("negatives", [])]
+    texts = [f"{column}, {last - first} numbers" for column, (first, last) in report.get("texts", {}).items()]
+    made.facts += [("texts", "; ".join(texts))] if texts else []
     for one in report.get("vectors", []):  # `tasks.preprocess.vector_leaks.take_vectors`
         share = f"{one['with_vector']:,} of {one['nodes']:,} nodes have one"
         text = f"{one['model']} (recipe {one['recipe']}), {one['dim']} numbers; {share}"
