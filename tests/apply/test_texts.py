@@ -267,3 +267,17 @@ def test_a_label_that_stands_in_the_text_shows_in_a_control(home: Home, tmp_path
     assert right["texts"] > 0.9
     assert right["majority"] < 0.7
     assert controls.state("features", "accuracy")[0]["weight"].shape[0] == 1 + 5
+
+
+def test_a_snapshot_learns_from_what_trains_then(home: Home, tmp_path: Path) -> None:
+    texts, notes = memos(), memos(5, N - 1)
+    snapshot = {"as_of": 29, "train": 0.5, "valid": 0.25, "test": 0.25}
+    folder = write(tmp_path / "a", texts, notes)
+    recipe = recipe_of(folder, of_edges=True, snapshot=snapshot)
+    [nodes] = recipe.dataset.nodes  # type: ignore[attr-defined]
+    timed = recipe.dataset.model_copy(update={"nodes": (nodes.model_copy(update={"time": "t"}),)})
+    early = Prepared(home, recipe.model_copy(update={"dataset": timed}))
+    x = expected(texts[:30], np.arange(30) < 15)
+    np.testing.assert_allclose(early.rows("feat", NAMES[:30])[:, 1:], x, atol=2e-3)
+    assert early.graph.manifest.num_nodes == 30
+    assert early.graph["edge_feat"].shape == (2 * 29, 5)
