@@ -141,9 +141,9 @@ class _Cleaning:
 
     def texts(self) -> Iterator[Removed]:
         """Remove vectors of texts by the day when they were last asked for, and files without any."""
-        from tasks.preprocess.texts.kept import remove_unused
-
         for path in sorted(self.home.texts.glob("*.sqlite")):
+            from tasks.preprocess.texts.kept import remove_unused  # NumPy, where there are any
+
             size = remove_unused(path, self.limit, dry_run=self.dry_run)
             if size:
                 yield Removed("texts", path, size, "vectors not used for that long; they are encoded again")

@@ -21,7 +21,7 @@ from tasks.preprocess.transforms.hops import split_hops
 from tasks.stage import Parent, StageContext
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import ArrayWriter
-from tasks.storage.stored import read_values
+from tasks.storage.outputs.values import read_values
 
 
 class _Learner(FeatureBuilder):

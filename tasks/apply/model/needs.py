@@ -31,7 +31,8 @@ from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.ids import class_names, structure_digest
 from tasks.storage.manifests import EDGE_CATEGORIES, DatasetManifest, EdgeType, FeatureColumn, GraphManifest, NodeType
 from tasks.storage.outcomes import EvalReport
-from tasks.storage.stored import of_kind, read_values, write_values
+from tasks.storage.outputs.values import read_values, write_values
+from tasks.storage.stored import of_kind
 
 if TYPE_CHECKING:
     from models.base import GraphModel

@@ -25,7 +25,7 @@ from tasks.preprocess.texts.model_files import model_digest
 from tasks.stage import StageContext, map_in_process
 from tasks.storage.dataset_store import ShardRef, iter_row_groups, read_shard, to_numpy
 from tasks.storage.home_files.source_digests import SourceDigests
-from tasks.storage.stored import write_values
+from tasks.storage.outputs.values import write_values
 
 FILE = "texts"
 """Name of what was learned, in the artifact."""
