@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,18 +46,6 @@ class NodeKind(LabelledKind):
     def raw_scores(self, predictor: Predictor, model: GraphModel, items: Array) -> Array:
         """Return the scores of distinct nodes."""
         return predictor.node_scores(model, items)
-
-    def score_all(
-        self, predictor: Predictor, model: GraphModel, parts: Sequence[TaskRows], metric: str = ""
-    ) -> Iterator[Prediction]:
-        """Score the nodes of all parts in one pass through the layers."""
-        everything = np.unique(np.concatenate([rows.items for rows in parts]))
-        scores = predictor.node_scores(model, everything)
-        for rows in parts:
-            # Where one part is all there is, its scores are not copied.
-            is_all = np.array_equal(rows.items, everything)
-            own = scores if is_all else scores[np.searchsorted(everything, rows.items)]
-            yield Prediction(scores=own, label=rows.label)
 
     def score_parts(self, predictor: Any, model: GraphModel, split: str) -> Prediction:
         """Score the nodes of a split, each by the rank that holds it."""

@@ -85,6 +85,8 @@ class EdgeRules:
     """Categorical columns whose codes become those of a model's training (`ReadsAsTrained.edge_codes`)."""
     encode: EncodeColumn | None = None
     """Makes numbers of a column of texts."""
+    scored: Array | None = None
+    """int64 (M,): numbers over all tables of the edges that are scored by their features too."""
 
 
 def build_edges(
@@ -108,7 +110,7 @@ class _Merge:
     ) -> None:
         config, ids, source = rules.config, rules.ids, rules.source
         self.context, self.ids, self.config, self.writer = context, ids, config, writer
-        self.existing, self.held_out = rules.existing, rules.held_out
+        self.existing, self.held_out, self.scored = rules.existing, rules.held_out, rules.scored
         self.scratch = ArrayWriter(scratch)
         self.data = EdgeData(store, ids, config.feature_dtype, self.scratch, rules.codes, rules.encode)
         self.threads = config.workers or os.cpu_count() or 1
@@ -139,6 +141,8 @@ class _Merge:
             report = {}
         report["num_edges"] = num_edges
         self.data.follow(out_indptr, out_eids, self.writer)
+        if self.scored is not None:
+            self.data.write_features(self.scored, self.writer, "scored")
         self._other_direction(out_indptr)
         return report
 
