@@ -92,7 +92,9 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     written = write_splits(recipe, store, ids, writer, snapshot)
     held_out = _hold_out(recipe, ingested, ids, writer)
     codes = {} if reading is None else reading.edge_codes
-    existing = None if snapshot is None else snapshot.edges_up_to(written.messages)
+    existing = edges.left_out(store, ids, writer, context)
+    if snapshot is not None:
+        existing = snapshot.edges_up_to(written.messages)
     vectors = _take_vectors(context, recipe, view(), ingested, snapshot)
 
     def encode(column: str, shards: Sequence[ShardRef]) -> EncodedTexts:
@@ -101,13 +103,8 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         training = [(shard, older_rows(shard, until)) for shard in shards]
         return texts.encode(f"edges/{column}", column, shards, training)
 
-    scored = edges.left_out(ingested, ids, writer)
-    rules = EdgeRules(
-        options, ids, source, existing, held_out or scored, codes, encode, edges.scored_rows(ingested, ids)
-    )
+    rules = EdgeRules(options, ids, source, existing, held_out, codes, encode, edges.scored_rows(ingested, ids))
     counts, data = build_edges(context, store, writer, rules)
-    if scored is not None:
-        scored.say(context)
     graph = view()
     indptr = graph["csc_indptr"]
     if "graphs" in store:

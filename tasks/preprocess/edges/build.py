@@ -78,7 +78,7 @@ class EdgeRules:
     source: IdSpace
     """The data set's own: shards are sorted in its ids, once for all snapshots."""
     existing: Callable[[Runs, ShardRef], Runs] | None = None
-    """Leaves the edges that are in a snapshot."""
+    """Leaves the edges that are in a snapshot, or that are not held out themselves."""
     held_out: Callable[[Runs, int], Runs] | None = None
     """Takes out, on link tasks, what is to be predicted; the number is the relation's."""
     codes: Mapping[str, State] = field(default_factory=dict)
@@ -121,7 +121,8 @@ class _Merge:
             offsets = source.offset(edge_type.source), source.offset(edge_type.target)
             id_bits = max(1, (source.num_nodes - 1).bit_length())
             packing = Packing(*offsets, id_bits, ids.symmetrize, config.self_loops != "keep")
-            plan = ShardPlan(packing, config.deduplicate and not ids.carries_data, ids.carries_data)
+            keeps_rows = ids.carries_data or (rules.existing is not None and rules.scored is not None)
+            plan = ShardPlan(packing, config.deduplicate and not keeps_rows, keeps_rows)
             for shard in store.shards(f"edges/{edge_type.name}"):
                 self.relations[shard] = index
                 cache = context.cache

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from configs.errors import RecipeError
@@ -10,13 +12,12 @@ from tasks.arrays import Array
 from tasks.preprocess.edges.edge_kernels import Runs
 from tasks.preprocess.id_space import IdSpace
 from tasks.preprocess.splits.by_time import WrittenSplits
-from tasks.preprocess.splits.held_out import leave_pairs
 from tasks.preprocess.splits.rows import write_own
 from tasks.preprocess.splits.snapshot import Snapshot
 from tasks.stage import StageContext
-from tasks.storage.dataset_store import DatasetStore
+from tasks.storage.dataset_store import DatasetStore, ShardRef
 from tasks.storage.graph_store import ArrayWriter
-from tasks.storage.manifests import DatasetManifest
+from tasks.storage.manifests import SPLITS, DatasetManifest
 
 
 def write(
@@ -36,41 +37,32 @@ def write(
     return write_own(store, ids, writer, "edge_id", 0, kind.num_edges)
 
 
-class LeftOutEdges:
-    """Takes the edges of validation and test out of the graph, with all others that join the same two nodes.
+def left_out(
+    store: DatasetStore, ids: IdSpace, writer: ArrayWriter, context: StageContext
+) -> Callable[[Runs, ShardRef], Runs] | None:
+    """Return what takes the edges of validation and test out of sorted shards; None for other tasks, and if they stay.
 
-    Memory: 16 bytes an edge of validation and test.
+    Memory: a byte for each edge of the labelled table. `writer` has written the splits.
     """
-
-    def __init__(self, writer: ArrayWriter, num_nodes: int) -> None:
-        """`writer` has written the splits."""
-        self.num_nodes = num_nodes
-        held = [np.asarray(writer.read(f"{split}_idx"), np.int64) for split in ("valid", "test")]
-        ends = np.asarray(writer.read("edge_ends"))[np.concatenate(held)].astype(np.int64)
-        both = [ends[:, 1] * num_nodes + ends[:, 0], ends[:, 0] * num_nodes + ends[:, 1]]
-        self._lookup = np.unique(np.concatenate(both))
-        self._met = np.zeros(len(self._lookup), np.bool_)
-
-    def __call__(self, runs: Runs, relation: int) -> Runs:
-        """Return the runs of a shard without them."""
-        return runs.only(leave_pairs(runs, self.num_nodes, self._lookup, self._met)) if len(self._lookup) else runs
-
-    def say(self, context: StageContext) -> None:
-        """Say how many pairs went."""
-        low, high = np.divmod(self._lookup[self._met], self.num_nodes)
-        pairs = len(np.unique(np.minimum(low, high) * self.num_nodes + np.maximum(low, high)))
-        if pairs:
-            context.message(
-                f"edges between {pairs:,} pairs of nodes carry no messages: they are validated or tested "
-                "(dataset.scored_edges=keep leaves them in)"
-            )
-
-
-def left_out(manifest: DatasetManifest, ids: IdSpace, writer: ArrayWriter) -> LeftOutEdges | None:
-    """Return what takes scored edges out of the graph; None for other tasks, and where they stay."""
+    manifest = store.manifest
     if not manifest.split_rows.are_edges or manifest.keep_known_pairs:
         return None
-    return LeftOutEdges(writer, ids.num_nodes)
+    kind = manifest.labelled_edges
+    stays = np.ones(kind.num_edges, np.bool_)
+    for split in SPLITS[1:]:
+        stays[writer.read(f"{split}_idx")] = False
+    context.message(
+        f"{int(np.count_nonzero(~stays)):,} of {len(stays):,} edges carry no messages: they are validated or tested "
+        "(dataset.scored_edges=keep leaves them in)"
+    )
+    labelled = {shard.path for shard in store.shards(f"edges/{kind.name}")}
+
+    def without(runs: Runs, shard: ShardRef) -> Runs:
+        if shard.path in labelled:
+            runs = runs.only(stays[shard.first_row + runs.table_rows.astype(np.int64)])
+        return runs if ids.carries_data else runs._replace(table_rows=runs.table_rows[:0])
+
+    return without
 
 
 def scored_rows(manifest: DatasetManifest, ids: IdSpace) -> Array | None:
