@@ -12,6 +12,7 @@ from configs.matching import did_you_mean
 from configs.metric_names import MetricName
 from configs.registry import DATASETS
 from configs.values.versioned_tables import NO_VERSIONS, as_of, open_references
+from tasks.ingest.configs import ScoredEdges, check_scored_edges
 from tasks.ingest.tables.policies import Column
 from tasks.ingest.tables.table_configs import EdgeTableConfig, LabelFilesConfig, NodeTableConfig
 from tasks.storage.manifests import SPLITS
@@ -143,7 +144,7 @@ class TablesConfig(ComponentConfig):
     """Training, validation and test."""
     num_negatives: int = Field(default=100_000, ge=1)
     """Random pairs that could be edges and are none, which validation and test are ranked against (link tasks)."""
-    scored_edges: Literal["left_out", "keep"] = "left_out"
+    scored_edges: ScoredEdges = "left_out"
     """Edge tasks: whether an edge is among those that its own score is made of. left_out: edges of validation and test
     carry no messages, and while training those of a batch do not, each with all others between the same two ends. keep:
     all edges carry messages, in training as in evaluation: for graphs whose edges are all known before their labels.
@@ -227,8 +228,7 @@ class TablesConfig(ComponentConfig):
             if named is not None:
                 option = "label" if named.label else "id"
                 raise ValueError(f"{named.names}: edges.{option} is for edge tasks; set task: edge")
-            if self.scored_edges != "left_out":
-                raise ValueError("scored_edges is for edge tasks; leave it out")
+            check_scored_edges(self.scored_edges, self.task)
             return
         if len(of_edges) != 1 or self.labels or any(nodes.label for nodes in self.nodes):
             raise ValueError(

@@ -15,11 +15,12 @@ from tasks.ingest.graph_tables.labels import LabelStore, label_fields
 from tasks.ingest.graph_tables.nodes import SplitColumn
 from tasks.ingest.graph_tables.splits import deal_labelled
 from tasks.ingest.labels import check_labelled, has_label, say_unlabelled
+from tasks.ingest.splits import write_edge_labels
 from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import checked_ids
 from tasks.stage import StageContext
 from tasks.storage.file_names import file_name, joined_name
-from tasks.storage.manifests import EDGE_IDS, EDGE_LABELS, SPLITS
+from tasks.storage.manifests import EDGE_IDS, SPLITS
 
 
 class LabelledEdges:
@@ -85,7 +86,9 @@ class LabelledEdges:
             self.writer.write(self.labels.names_table, {"label": codes, "name": names})
         rows = np.concatenate(self._rows)
         [kind] = self._reader.describe()
-        self.writer.write(f"{EDGE_LABELS}/{kind.name}", {"label": column, "row": rows})
+        ordered = self.config.directed or self.edges.source_type != self.edges.target_type
+        keep = self.config.scored_edges == "keep"
+        fields = write_edge_labels(self.writer, kind.name, column, rows, keep=keep, ordered=ordered)
         labelled, split = has_label(column), self.config.split
         say_unlabelled(labelled, "edge", context)
         owner = np.full(self._count, -1, np.int8)
@@ -100,9 +103,4 @@ class LabelledEdges:
                 raise DataError(f"the {name} split is empty ({int(labelled.sum()):,} edges are labelled)", path=where)
             check_labelled(labelled, edges, name, "edge", where, lambda edge: f"row {rows[edge]}")
             self.writer.write(f"split/{name}", {"edge_id": edges})
-        return {
-            **label_fields(self.config, column, names),
-            "num_tasks": column.shape[1] if column.ndim == 2 else 1,
-            "keep_known_pairs": self.config.scored_edges == "keep",
-            "ordered_ends": self.config.directed or self.edges.source_type != self.edges.target_type,
-        }
+        return fields | label_fields(self.config, column, names)
