@@ -122,8 +122,7 @@ def _ingest_graph(config: TablesConfig, context: StageContext, intake: Intake) -
     return dataset_fields(
         writer,
         config.title,
-        task=config.task,
-        **(label_fields(config, column, names) | of_edges),
+        **({"task": config.task} | label_fields(config, column, names) | of_edges),
         directed=config.directed,
         node_types=node_types,
         edge_types=[edge_type for reader in readers for edge_type in reader.describe()],
