@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from tasks.inference.opened import Opened
     from tasks.inference.predictor import Predictor
 
+MAX_UNSPLIT_NUMBERS = 1 << 28
+"""Rows of no split are predicted too while what is computed of them is at most so many numbers (1 GiB of float32)."""
 SECONDARY: dict[str, tuple[dict[str, Any], ...]] = {
     "multiclass": ({"name": "accuracy"}, {"name": "f1", "average": "macro"}),
     "binary": ({"name": "rocauc"}, {"name": "average_precision"}, {"name": "accuracy"}),

@@ -11,7 +11,7 @@ import pyarrow as pa
 from tasks.arrays import Array
 from tasks.kinds.base import Columns, Kind, TaskRows
 from tasks.kinds.judged import splits_of
-from tasks.kinds.labelled import LabelledKind
+from tasks.kinds.labelled import MAX_UNSPLIT_NUMBERS, LabelledKind
 from tasks.kinds.link import end_hashes
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
@@ -36,6 +36,9 @@ class EdgeKind(LabelledKind):
         """Return the edges that are in no split, ascending."""
         label = opened.store["edge_label"]
         edges = np.flatnonzero(splits_of(opened.store, np.arange(len(label)), len(label)) == len(SPLITS))
+        if len(edges) * opened.model.facts.out_dim > MAX_UNSPLIT_NUMBERS:
+            note(f"{len(edges):,} edges of no split are left out of the predictions: too many")
+            return None
         return TaskRows(edges, None, np.asarray(label[edges])) if len(edges) else None
 
     def raw_scores(self, predictor: Predictor, model: GraphModel, items: Array) -> Array:
