@@ -314,6 +314,21 @@ def test_labels_of_other_types(home: Home, tmp_path: Path, task_type: str) -> No
     assert rest is None or not np.isin(rest.items, rows.items).any()
 
 
+def test_classes_in_balance_are_learnt(home: Home, tmp_path: Path) -> None:
+    save(np.random.default_rng(6))
+    loss = {"name": "focal", "class_weight": {"fraud": 3}}
+    loader = {"name": "auto", "balance": "classes", "batch_size": 64}
+    train = {"epochs": 2, "threads": 1, "device": "cpu", "loader": loader}
+    graph, _, store = prepared(recipe_of(train=train), home)
+    found = predict(Predictor(store), trained(recipe_of(train=train), graph, tmp_path / "balanced"), "test")
+    weighted = recipe_of(train=train | {"loader": "auto", "loss": loss})
+    again = predict(Predictor(store), trained(weighted, graph, tmp_path / "weighted"), "test")
+    assert found.scores is not None
+    assert again.scores is not None
+    assert found.scores.shape == again.scores.shape == (store.manifest.splits["test"], 2)
+    assert not np.allclose(found.scores, again.scores)
+
+
 def test_edges_of_files_split_by_a_column(home: Home) -> None:
     save(np.random.default_rng(5))
     table = pq.read_table("transfers.parquet")

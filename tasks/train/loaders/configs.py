@@ -91,7 +91,7 @@ class EdgeConfig(SampledConfig, NegativesConfig):
 
 
 @LOADERS.options("labelled_edge", "labelled_edge")
-class LabelledEdgeConfig(SampledConfig):
+class LabelledEdgeConfig(SampledConfig, LabelSeedsConfig):
     """Sampled neighbourhoods around labelled edges, these edges left out (but for dataset.scored_edges: keep)."""
 
     name: str = "labelled_edge"
