@@ -1,6 +1,6 @@
 """What a model is. A new one is one file, in this folder or anywhere: see the page on adding things, and `examples/`.
 
-A `GraphModel` with a `Config` and a `make_conv` is enough for node, link and graph tasks.
+A `GraphModel` with a `Config` and a `make_conv` is enough for node, edge, link and graph tasks.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from models.configs import ModelConfig as ModelConfig  # models of users take it
 from models.facts import GraphFacts
 from models.layers.encoders import NodeEncoder
 from models.layers.layer import Layer, NormFirstLayer, make_norm
-from models.layers.output_heads import GraphHead, LinkHead, NodeHead
+from models.layers.output_heads import EdgeHead, GraphHead, LinkHead, NodeHead
 
 
 class GraphModel(nn.Module):
     """Encoder of nodes, a stack of layers, and a head that fits the task.
 
-    The last layer has no activation where the head is more than a linear map of single nodes: on graph tasks it keeps
-    norm and dropout, on link tasks it is the bare convolution (both as in OGB's examples), as it is with head=none.
+    The last layer has no activation where the head is more than a linear map of single nodes: on graph and edge tasks
+    it keeps norm and dropout, on link tasks it is the bare convolution (both as in OGB's examples), as it is with
+    head=none.
     """
 
     uses_edge_features: bool = False
@@ -136,6 +137,9 @@ class GraphModel(nn.Module):
         if facts.scores_pairs:
             layers = config.decoder_layers or 3
             return LinkHead(self.head_dim, config.hidden_dim, config.decoder or "mlp", layers, config.dropout)
+        if facts.scores_edges:
+            layers = config.decoder_layers or 2
+            return EdgeHead(self.head_dim, config.hidden_dim, facts, layers, config.dropout)
         if facts.many_graphs:
             return GraphHead(self.head_dim, facts.out_dim, config.pooling or "mean")
         return NodeHead(self.head_dim, facts.out_dim, linear=config.head == "linear")
@@ -195,6 +199,11 @@ class GraphModel(nn.Module):
         assert isinstance(self.head, NodeHead | LinkHead), "graphs are scored from whole batches"
         scores: Tensor = self.head.score(*(self.finish(vector) for vector in vectors))
         return self._in_label_units(scores)
+
+    def score_edges(self, source: Tensor, target: Tensor, numbers: Tensor | None, codes: Tensor | None) -> Tensor:
+        """Return scores of edges (n, out_dim) from the vectors of their ends (n, vector_dim), and what they carry."""
+        assert isinstance(self.head, EdgeHead), "a model of edges has their head"
+        return self._in_label_units(self.head.score(self.finish(source), self.finish(target), numbers, codes))
 
     # ---- the labels of a regression
 

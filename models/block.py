@@ -229,7 +229,11 @@ class Batch(StepBatch):
     rows: Tensor | None = None
     """int64 (n,): nodes of the last layer that are asked about; None: all (node tasks)."""
     pairs: Tensor | None = None
-    """int64 (2, n): node pairs in the last layer's numbering, positives first (link tasks)."""
+    """int64 (2, n): node pairs in the last layer's numbering, positives first (link tasks), or edges' ends."""
+    own_feat: Tensor | None = None
+    """float32 (n, De): what the edges that are scored carry (edge tasks)."""
+    own_feat_cat: Tensor | None = None
+    """int64 (n, Ce)."""
     graph_offsets: Tensor | None = None
     """int64 (n + 1,): nodes of each graph (graph tasks)."""
     num_edges: int = field(default=0)

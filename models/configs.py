@@ -15,8 +15,14 @@ if TYPE_CHECKING:
     from configs.schema import Recipe
     from models.facts import GraphFacts
 
-_OF_TASK = {"decoder": "link", "decoder_layers": "link", "pooling": "graph", "label_reuse": "node", "head": "node"}
-"""Options that only one kind of task reads."""
+_OF_TASK = {
+    "decoder": ("link",),
+    "decoder_layers": ("link", "edge"),
+    "pooling": ("graph",),
+    "label_reuse": ("node",),
+    "head": ("node",),
+}
+"""Options that only some kinds of tasks read."""
 
 
 class ModelConfig(ComponentConfig):
@@ -69,9 +75,10 @@ class ModelConfig(ComponentConfig):
 
     def check_facts(self, facts: GraphFacts, *, weighs_edges: bool) -> None:
         """Refuse options that mean nothing for a task or a graph. Raises RecipeError with the way out."""
-        for name, task in _OF_TASK.items():
-            if getattr(self, name) != type(self).model_fields[name].default and facts.task != task:
-                raise RecipeError(f"model.{name} is for {task} tasks and this is a {facts.task} task; remove it")
+        for name, tasks in _OF_TASK.items():
+            if getattr(self, name) != type(self).model_fields[name].default and facts.task not in tasks:
+                known = " and ".join(tasks)
+                raise RecipeError(f"model.{name} is for {known} tasks and this is a {facts.task} task; remove it")
         if self.embedding_dim is not None and (facts.feature_dim or facts.categories):
             raise RecipeError(
                 "model.embedding_dim is for graphs without node features and this one has some; remove it"

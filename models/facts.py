@@ -10,7 +10,7 @@ class GraphFacts:
     """All that a model needs to know of a graph and a task to size its parameters."""
 
     task: str
-    """What is scored: `node`, `link`, `graph`, `triple`, `layout`, or another kind's name."""
+    """What is scored: `node`, `edge`, `link`, `graph`, `triple`, `layout`, or another kind's name."""
     out_dim: int
     """Scores a node or graph: classes of a multiclass label, else label columns; 1 on link
     tasks."""
@@ -69,6 +69,8 @@ class GraphFacts:
     """Names of the types of nodes, where there are several."""
     type_sizes: tuple[int, ...] = ()
     """Nodes of each type."""
+    ordered_ends: bool = True
+    """Whether an edge that is scored and its reverse are two."""
 
     @property
     def has_edge_features(self) -> bool:
@@ -84,6 +86,11 @@ class GraphFacts:
     def scores_pairs(self) -> bool:
         """Whether pairs of nodes are scored, as edges that there may be."""
         return self.task == "link"
+
+    @property
+    def scores_edges(self) -> bool:
+        """Whether edges are scored, by their ends and what they carry."""
+        return self.task == "edge"
 
     @property
     def many_graphs(self) -> bool:

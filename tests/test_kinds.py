@@ -22,7 +22,7 @@ from tests.support import as_partition, node_graph
 KINDS = ("tasks/kinds/", "tasks/preprocess/splits/", "tasks/ingest/")
 NAMES = {"task", "task_type", "family"}
 ALLOWED = {
-    "models/facts.py": 3,  # where names of tasks are given their meaning
+    "models/facts.py": 4,  # where names of tasks are given their meaning
     "configs/schema.py": 4,  # families of models, which are no kinds of tasks
     "tasks/train/families.py": 1,
     "tasks/train/stage.py": 3,

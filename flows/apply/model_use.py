@@ -204,7 +204,7 @@ class ModelUse:
 def without_splits(recipe: Recipe) -> Recipe:
     """Return the recipe of data of which no row trains; of data sets that deal rows of tables out by options."""
     split = getattr(recipe.dataset, "split", None)
-    if not isinstance(split, SplitConfig) or getattr(recipe.dataset, "task", None) not in ("node", "graph"):
+    if not isinstance(split, SplitConfig) or getattr(recipe.dataset, "task", None) not in ("node", "edge", "graph"):
         return recipe
     return recipe.model_copy(update={"dataset": recipe.dataset.model_copy(update={"split": SplitConfig(by="none")})})
 

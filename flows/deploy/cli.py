@@ -19,6 +19,9 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the d
 
 NodesOption = Annotated[str | None, typer.Option("--nodes", metavar="FILE", help="Of --predict: file of node ids.")]
 PairsOption = Annotated[str | None, typer.Option("--pairs", metavar="FILE", help="Of --predict: file of pairs.")]
+EdgesOption = Annotated[
+    str | None, typer.Option("--edges", metavar="FILE", help="Of --predict: file of edge_id or row of edges.")
+]
 GraphsOption = Annotated[str | None, typer.Option("--graphs", metavar="FILE", help="Of --predict: file of graph ids.")]
 QueriesOption = Annotated[
     str | None, typer.Option("--queries", metavar="FILE", help="Of --predict: file of triples to complete.")
@@ -59,6 +62,7 @@ def deploy(
         ),
     ] = None,
     nodes: NodesOption = None,
+    edges: EdgesOption = None,
     pairs: PairsOption = None,
     graphs: GraphsOption = None,
     queries: QueriesOption = None,
@@ -82,7 +86,7 @@ def deploy(
     from flows.services.environment import open_connected_home
 
     request = DeployRequest(recipe or "", name, settings or [], cron, timezone, every, snapshot, pool, no_promote)
-    files = {"nodes": nodes, "pairs": pairs, "graphs": graphs, "queries": queries}
+    files = {"nodes": nodes, "edges": edges, "pairs": pairs, "graphs": graphs, "queries": queries}
     place = open_connected_home(home)
     if predict is not None and no_promote:
         raise RecipeError("--no-promote goes with a recipe's runs; what --predict makes publishes no version")

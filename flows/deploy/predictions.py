@@ -38,7 +38,9 @@ def deploy_predictions(home: Home, of: DeployRequest, model: str, options: UseOp
     moment = "{date}" if of.cron else "{date}-{time}"
     files = {
         name: str(user_path(path).resolve())
-        for name, path in options.model_dump(include={"nodes", "pairs", "graphs", "queries"}, exclude_none=True).items()
+        for name, path in options.model_dump(
+            include={"nodes", "edges", "pairs", "graphs", "queries"}, exclude_none=True
+        ).items()
     }
     output = options.output or f"{file_name(version.name)}-predictions-{moment}.parquet"
     zone = schedule.schedule.timezone if of.cron else None

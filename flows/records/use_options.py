@@ -32,6 +32,8 @@ class UseOptions(BaseModel):
     """File of `source` and `target` ids (link models)."""
     graphs: str | None = None
     """File of graph ids; empty: all."""
+    edges: str | None = None
+    """File of edges' ids, `edge_id`, or of their rows in the table, `row` (edge tasks); empty: all."""
     queries: str | None = None
     """File of triples to complete, with the columns `head`, `relation` and `tail`, one of them empty in each row."""
     head: str | None = None
@@ -67,7 +69,7 @@ class UseOptions(BaseModel):
             raise RecipeError(
                 f"--split {self.split}: the only choice is none, by which all rows are scored and belong to no split"
             )
-        files = {"nodes": self.nodes, "pairs": self.pairs, "graphs": self.graphs, "queries": self.queries}
+        files = {name: getattr(self, name) for name in ("nodes", "edges", "pairs", "graphs", "queries")}
         local = moment.astimezone(ZoneInfo(self.timezone) if self.timezone else None)
         output = self.output and self.output.replace("{date}", f"{local:%Y-%m-%d}").replace("{time}", f"{local:%H%M}")
         return OutputRequest(

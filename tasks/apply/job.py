@@ -61,7 +61,7 @@ class ServeJob(ScoringJob):
     own_graph: bool
     """Whether it is the very graph that the model was trained on."""
     given: dict[str, Path]
-    """`nodes`, `pairs` or `graphs`: a file of ids; none: everything. `queries`: of triples."""
+    """`nodes`, `edges`, `pairs` or `graphs`: a file of ids; none: everything. `queries`: of triples."""
     node_type: str | None
     classes: list[str] | None
     """Names of the model's classes."""

@@ -125,7 +125,7 @@ class OutputRequest:
         if self.threshold not in (None, "none"):
             split_threshold(self.threshold)
             if self.what != "predictions" or not kind.decides:
-                raise RecipeError(f"--threshold is for classes of nodes or graphs; this is a model of {task}s")
+                raise RecipeError(f"--threshold is for classes of nodes, edges or graphs; this is a model of {task}s")
             if self.format == "npy":
                 raise RecipeError("--threshold decides on predictions, and .npy holds probabilities; leave it out")
         if self.node_type is not None and (self.what != "embeddings" or kind.vectors_of != "nodes"):

@@ -11,7 +11,7 @@ from configs.errors import RecipeError
 from configs.schema import Recipe
 from tasks.arrays import Array
 from tasks.components.connected import number_components
-from tasks.components.filtering import write_edges, write_graph, write_index
+from tasks.components.filtering import write_edges, write_graph, write_index, write_scored_edges
 from tasks.ingest.labels import has_label
 from tasks.stage import Parent, StageContext
 from tasks.storage.graph_store import ArrayWriter, GraphStore
@@ -83,8 +83,10 @@ def _filter(
     context: StageContext, store: GraphStore, writer: ArrayWriter, fields: dict[str, Any], mask: NDArray[np.bool_]
 ) -> dict[str, Any]:
     new_id, num_edges = write_graph(store, mask, writer)
-    unit = {"link": "edges", "triple": "triples"}.get(store.manifest.task, "nodes")
-    write_split = write_index if unit == "nodes" else write_edges
+    unit = {"link": "edges", "edge": "edges", "triple": "triples"}.get(store.manifest.task, "nodes")
+    write_split = write_edges if store.manifest.split_rows.are_pairs else write_index
+    if store.manifest.split_rows.are_edges:
+        new_id = write_scored_edges(store, new_id, writer)  # from here on of what splits are of
     splits, dropped = {}, {}
     for split in SPLITS:
         splits[split], dropped[split] = write_split(store, new_id, writer, split)

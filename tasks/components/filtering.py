@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tasks.arrays import Array
 from tasks.components.renumbering import NodeOrder, write_node_data, write_structure
 from tasks.negatives import replace_gone
-from tasks.storage.graph_store import ArrayWriter, GraphStore
+from tasks.storage.graph_store import SCORED_EDGE_ARRAYS, ArrayWriter, GraphStore
 
 
 def write_graph(store: GraphStore, keep: NDArray[np.bool_], writer: ArrayWriter) -> tuple[Array, int]:
@@ -35,6 +35,22 @@ def write_index(store: GraphStore, new_id: Array, writer: ArrayWriter, split: st
     left = index[index >= 0]
     writer.write(f"{split}_idx", left)
     return len(left), len(index) - len(left)
+
+
+def write_scored_edges(store: GraphStore, new_id: Array, writer: ArrayWriter) -> Array:
+    """Write what is known of the edges that are scored whose ends stay; return the new number of each, -1: it goes."""
+    ends = new_id[store["edge_ends"]]
+    kept = np.flatnonzero((ends >= 0).all(1))
+    writer.write("edge_ends", ends[kept])
+    for name in SCORED_EDGE_ARRAYS:
+        values = store.get(name)
+        if name == "edge_rows":
+            writer.write(name, kept if values is None else values[kept])
+        elif values is not None:
+            writer.write(name, values[kept])
+    number: Array = np.full(len(ends), -1, np.int64)
+    number[kept] = np.arange(len(kept))
+    return number
 
 
 def write_edges(store: GraphStore, new_id: Array, writer: ArrayWriter, split: str) -> tuple[int, int]:

@@ -88,18 +88,21 @@ class LabelControls(Controls):
         self._num_scores = num_scores
         self._constants = _constant_scores(manifest, labels, rows, num_scores)
         self._name = "mean" if manifest.label_type.is_number else "majority"
-        self._fitted: dict[str, FittedControl] = {}
-        if reads_tables(manifest):
-            self._fitted = {**past_controls(graph), **moment_controls(graph, num_scores)}
-            return
-        columns = graph.columns(manifest.target_type)
+        self._fitted = self.fitted(graph, num_scores, labels)
+
+    def fitted(self, graph: ControlledGraph, num_scores: int, labels: Array) -> dict[str, FittedControl]:
+        """Return what reads features, fitted, by name."""
+        if reads_tables(graph.store.manifest):
+            return {**past_controls(graph), **moment_controls(graph, num_scores)}
+        columns = graph.columns(graph.store.manifest.target_type)
         texts = tuple(one for one in columns if one.kind == "text")
         if not columns:
             self.notes.append("the rows have no features of their own: there is no linear control")
-        else:
-            self._fitted[FEATURES_CONTROL] = RowControl.fit(graph, num_scores, labels, columns)
+            return {}
+        fitted: dict[str, FittedControl] = {FEATURES_CONTROL: RowControl.fit(graph, num_scores, labels, columns)}
         if texts and texts != columns:
-            self._fitted[TEXTS_CONTROL] = RowControl.fit(graph, num_scores, labels, texts)
+            fitted[TEXTS_CONTROL] = RowControl.fit(graph, num_scores, labels, texts)
+        return fitted
 
     def predictions(self, split: str, prediction: Prediction) -> Iterator[tuple[str, Prediction]]:
         """Yield the constant, then what reads features."""

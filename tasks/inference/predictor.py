@@ -188,6 +188,28 @@ class Predictor:
             scores[part] = self._by_rows(model.score, *both)
         return scores
 
+    def edge_outputs(self, model: GraphModel, edges: Array) -> Iterator[tuple[slice, Array]]:
+        """Yield the scores of edges that the graph has rows of, int64 (n,), some at a time. In `evaluating`."""
+        if isinstance(model, Rule):
+            yield slice(0, len(edges)), model.edge_scores(edges)
+            return
+        ends = np.asarray(self.store["edge_ends"][edges], np.int64)
+        vectors, place = self._vectors_of(model, ends)
+        carried = [(self.store.get("scored_feat"), np.float32), (self.store.get("scored_feat_cat"), np.int64)]
+        for part in slices(len(edges), self.batch_size):
+            rows = [None if table is None else np.asarray(table[edges[part]], kind) for table, kind in carried]
+            numbers, codes = (None if some is None else self.tensor(some) for some in rows)
+            source, target = (self.tensor(vectors[place[part, end]]) for end in (0, 1))
+            yield part, model.score_edges(source, target, numbers, codes).cpu().numpy()
+
+    def edge_scores(self, model: GraphModel, edges: Array) -> Array:
+        """Score edges as `edge_outputs` does: float32 (n, C)."""
+        scores = np.empty((len(edges), model.facts.out_dim), np.float32)
+        with evaluating(model):
+            for part, values in self.edge_outputs(model, edges):
+                scores[part] = values
+        return scores
+
     def _by_rows(self, function: Callable[..., Tensor], *rows: Tensor) -> Array:
         """Return function(*rows), which maps tensors (n, ...) row by row."""
         result = function(*rows) if self.kept is None else by_rows(function, *rows)

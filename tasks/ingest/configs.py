@@ -23,6 +23,15 @@ DATASETS.options_in("triples", "triples.configs")
 DATASETS.options_in("vectors", "vectors.configs")
 
 
+ScoredEdges = Literal["left_out", "keep"]
+
+
+def check_scored_edges(option: ScoredEdges, task: str | None) -> None:
+    """Refuse the option where no edges are scored. Raises ValueError."""
+    if option != "left_out" and task != "edge":
+        raise ValueError("scored_edges is for edge tasks; leave it out")
+
+
 @DATASETS.options("npz", "npz")
 class NpzConfig(ComponentConfig):
     """One node-classification graph in a NumPy .npz file: edges, features (dense or CSR), labels, splits."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -12,7 +13,7 @@ from tasks.arrays import Array
 from tasks.counter_random import bits, uniform
 from tasks.ingest.labels import check_labelled
 from tasks.ingest.writer import DatasetWriter
-from tasks.storage.manifests import SPLITS
+from tasks.storage.manifests import EDGE_LABELS, SPLITS
 
 _DRAWN = 15  # the stream of random numbers
 
@@ -28,7 +29,8 @@ def write_row_splits(
     """Write `split/train`, `split/valid` and `split/test`, ascending.
 
     `ids`: for train, valid and test the ids of their rows, int64 (k,), and where they stand, for messages; `labelled`:
-    which rows have a label, bool (n,); `what`: `node` or `graph`; `has_rows`: whether an id's place is a row of a file.
+    which rows have a label, bool (n,); `what`: `node`, `edge` or `graph`; `has_rows`: whether an id's place is that of
+    a row of a file.
 
     Raises DataError: a split is empty; an id is out of range, stands twice, in two splits, or has no label.
     """
@@ -40,6 +42,19 @@ def write_row_splits(
             raise DataError(words, path=path, row=place if has_rows else None)
         check_labelled(labelled, given, split, what, path)
         writer.write(f"split/{split}", {f"{what}_id": np.sort(given)})
+
+
+def write_edge_labels(
+    writer: DatasetWriter, kind: str, label: Array, rows: Array | None = None, *, keep: bool, ordered: bool
+) -> dict[str, Any]:
+    """Write the labels of the edges of a type, which its table `edges/KIND` has in the same order; return what is so.
+
+    `rows`: where the source has each edge, int64 (n,), if not all are there. Returned are fields of the manifest.
+    """
+    places = np.arange(len(label)) if rows is None else rows
+    writer.write(f"{EDGE_LABELS}/{kind}", {"label": label, "row": places})
+    width = label.shape[1] if label.ndim == 2 else 1
+    return {"task": "edge", "num_tasks": width, "keep_known_pairs": keep, "ordered_ends": ordered}
 
 
 def _claim(owner: Array, ids: Array, code: int, what: str) -> tuple[int | None, str] | None:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from configs.errors import DataError
 from configs.layout_options import LAYOUT
-from tasks.storage.manifests import FeatureColumn, Table
+from tasks.storage.manifests import EDGE_LABELS, FeatureColumn, Table
 
 _LABELLED = ("multiclass", "binary", "multilabel", "regression")
 
@@ -50,10 +50,21 @@ class WrittenTables:
                 self._check_count(f"split/{split}", count, f"splits[{split!r}]")
         if self.fields["task_type"] in _LABELLED:
             table = "graphs" if self.fields["task"] == "graph" else f"nodes/{self.fields['target_type']}"
+            if self.fields["task"] == "edge":
+                table = self._edge_labels()
             if self.fields["task_type"] == "multiclass":
                 self._check_classes(table)
             else:
                 self._check_numbers(table)
+
+    def _edge_labels(self) -> str:
+        """Return the table of the edges' labels, which has a row for each."""
+        sizes = {f"{EDGE_LABELS}/{one.name}": one.num_edges for one in self.fields["edge_types"]}
+        table = next((name for name in sizes if name in self.tables), None)
+        if table is None:
+            raise self._error(EDGE_LABELS, None, "was not written, and the task says that edges have labels")
+        self._check_count(table, sizes[table], "num_edges")
+        return table
 
     def _check_count(self, table: str, count: int, field: str) -> None:
         if table not in self.tables:

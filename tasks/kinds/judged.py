@@ -10,6 +10,7 @@
 | recommended | `id`, `split`, `place` from 1, `prediction`: what is recommended, `score` (raw), `label`: 1 if right |
 | graph | as nodes, with `graph_id` and `row` in place of `id` |
 | triple | `head`, `tail`, `relation`, `split`, `head_rank` and `tail_rank`: filtered, of each end among all entities |
+| edge | as nodes, with `edge_id` (if edges have ids), `source`, `target` and `row` of their table in place of `id` |
 | link | `source`, `target`, `split`, `label` (1: an edge), `score` (raw), `rank` among its negatives (edges only) |
 
 Entities at moments have `id` (`ENTITY@MOMENT`), and `entity` and `moment` beside it.

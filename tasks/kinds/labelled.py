@@ -1,4 +1,4 @@
-"""Kinds whose rows have labels: nodes, or graphs."""
+"""Kinds whose rows have labels: nodes, edges, or graphs."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from tasks.inference.opened import Opened
     from tasks.inference.predictor import Predictor
 
+MAX_UNSPLIT_NUMBERS = 1 << 28
+"""Rows of no split are predicted too while what is computed of them is at most so many numbers (1 GiB of float32)."""
 SECONDARY: dict[str, tuple[dict[str, Any], ...]] = {
     "multiclass": ({"name": "accuracy"}, {"name": "f1", "average": "macro"}),
     "binary": ({"name": "rocauc"}, {"name": "average_precision"}, {"name": "accuracy"}),
@@ -49,9 +51,21 @@ class LabelledKind(Kind):
         """Score distinct rows."""
         return Prediction(scores=self.raw_scores(predictor, model, rows.items), label=rows.label)
 
+    def score_all(
+        self, predictor: Predictor, model: GraphModel, parts: Sequence[TaskRows], metric: str = ""
+    ) -> Iterator[Prediction]:
+        """Score the rows of all parts in one pass through the layers."""
+        everything = np.unique(np.concatenate([rows.items for rows in parts]))
+        scores = self.raw_scores(predictor, model, everything)
+        for rows in parts:
+            # Where one part is all there is, its scores are not copied.
+            is_all = np.array_equal(rows.items, everything)
+            own = scores if is_all else scores[np.searchsorted(everything, rows.items)]
+            yield Prediction(scores=own, label=rows.label)
+
     @abstractmethod
     def raw_scores(self, predictor: Predictor, model: GraphModel, items: Array) -> Array:
-        """Return the scores of distinct nodes or graphs, float32 (n, C)."""
+        """Return the scores of distinct rows, float32 (n, C)."""
 
     def ids(self, opened: Opened, items: Array) -> Columns:
         """Return columns of what names rows in a file."""

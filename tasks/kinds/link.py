@@ -43,16 +43,21 @@ class PairKind(Kind):
         self, store: GraphStore, dataset: DatasetStore, split: str, *, directed: bool, reverse: bool = False
     ) -> Array:
         """Return hashes of pairs' ends."""
-        from tasks.ingest.ids.id_index import hash_ids
-
-        ids = IdMap(store, dataset)
         pairs = np.asarray(store[f"{split}_edges"], np.int64)
-        ends = np.stack([hash_ids(ids.lookup(pairs[:, end])) for end in (0, 1)])
-        if not directed:
-            ends.sort(axis=0)
-        first, second = ends[::-1] if reverse else ends
-        hashes: Array = first * _FACTOR ^ second
-        return hashes
+        return end_hashes(store, dataset, pairs, directed=directed, reverse=reverse)
+
+
+def end_hashes(store: GraphStore, dataset: DatasetStore, pairs: Array, *, directed: bool, reverse: bool) -> Array:
+    """Return a hash of the users' ids of both ends of each pair, int64 (n, 2): uint64 (n,); see `Kind.row_hashes`."""
+    from tasks.ingest.ids.id_index import hash_ids
+
+    ids = IdMap(store, dataset)
+    ends = np.stack([hash_ids(ids.lookup(pairs[:, end])) for end in (0, 1)])
+    if not directed:
+        ends.sort(axis=0)
+    first, second = ends[::-1] if reverse else ends
+    hashes: Array = first * _FACTOR ^ second
+    return hashes
 
 
 class LinkKind(PairKind):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,16 +11,13 @@ import pyarrow as pa
 from tasks.arrays import Array
 from tasks.evaluators.prediction import Prediction
 from tasks.kinds.base import Columns, TaskRows
-from tasks.kinds.labelled import LabelledKind
+from tasks.kinds.labelled import MAX_UNSPLIT_NUMBERS, LabelledKind
 from tasks.storage.manifests import SPLITS, DatasetManifest
 
 if TYPE_CHECKING:
     from models.base import GraphModel
     from tasks.inference.opened import Opened
     from tasks.inference.predictor import Predictor
-
-# Nodes of no split are predicted too while their vectors and scores are at most this many numbers (1 GiB of float32).
-_MAX_UNSPLIT_NUMBERS = 1 << 28
 
 
 class NodeKind(LabelledKind):
@@ -38,7 +35,7 @@ class NodeKind(LabelledKind):
                 free[index] = False
         nodes = np.flatnonzero(free)
         nodes = nodes[opened.ids.of_target_type(nodes)]
-        if len(nodes) * max(model.facts.out_dim, model.config.hidden_dim) > _MAX_UNSPLIT_NUMBERS:
+        if len(nodes) * max(model.facts.out_dim, model.config.hidden_dim) > MAX_UNSPLIT_NUMBERS:
             note(f"{len(nodes):,} nodes of no split are left out of the predictions: too many")
             return None
         return TaskRows(nodes, None, np.asarray(store[store.manifest.split_rows.labels][nodes])) if len(nodes) else None
@@ -46,18 +43,6 @@ class NodeKind(LabelledKind):
     def raw_scores(self, predictor: Predictor, model: GraphModel, items: Array) -> Array:
         """Return the scores of distinct nodes."""
         return predictor.node_scores(model, items)
-
-    def score_all(
-        self, predictor: Predictor, model: GraphModel, parts: Sequence[TaskRows], metric: str = ""
-    ) -> Iterator[Prediction]:
-        """Score the nodes of all parts in one pass through the layers."""
-        everything = np.unique(np.concatenate([rows.items for rows in parts]))
-        scores = predictor.node_scores(model, everything)
-        for rows in parts:
-            # Where one part is all there is, its scores are not copied.
-            is_all = np.array_equal(rows.items, everything)
-            own = scores if is_all else scores[np.searchsorted(everything, rows.items)]
-            yield Prediction(scores=own, label=rows.label)
 
     def score_parts(self, predictor: Any, model: GraphModel, split: str) -> Prediction:
         """Score the nodes of a split, each by the rank that holds it."""

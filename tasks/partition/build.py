@@ -63,7 +63,8 @@ def _assign(context: StageContext, store: GraphStore, config: PartitionerConfig)
     from tasks.partition.machines import partition_by_machine
     from tasks.partition.simple import chosen_name
 
-    train_idx = store.get("train_idx") if config.balance_train else None
+    of_nodes = config.balance_train and not store.manifest.split_rows.are_edges
+    train_idx = store.get("train_idx") if of_nodes else None
     if config.balance_train and (train_idx is None or not len(train_idx)):
         raise DataError(
             f"partition.balance_train needs training nodes, and this {store.manifest.task} task has none; "

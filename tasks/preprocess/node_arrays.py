@@ -1,4 +1,4 @@
-"""Ids, types, times and labels of nodes, and labels of graphs: small tables that become arrays of the graph."""
+"""Ids, types, times and labels of nodes, graphs and edges: small tables that become arrays of the graph."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tasks.preprocess.id_space import IdSpace
 from tasks.preprocess.splits.snapshot import Snapshot
 from tasks.storage.dataset_store import DatasetStore, to_numpy
 from tasks.storage.graph_store import ALWAYS, ArrayWriter
+from tasks.storage.manifests import EDGE_LABELS
 
 _CHUNK_ROWS = 1 << 20
 
@@ -45,7 +46,8 @@ def write_nodes(store: DatasetStore, ids: IdSpace, writer: ArrayWriter, snapshot
         for name in timed:
             fill(name, "time", time)
     of_splits = manifest.split_rows
-    if not (of_splits.are_pairs or of_splits.are_graphs) and "label" in columns[manifest.target_type]:
+    others = of_splits.are_pairs or of_splits.are_graphs or of_splits.are_edges
+    if not others and "label" in columns[manifest.target_type]:
         label = _create_label(store, writer, "label", num_nodes)
         if len(names) > 1:
             label[:] = -1 if label.ndim == 1 else np.nan
@@ -64,6 +66,13 @@ def write_graphs(store: DatasetStore, ids: IdSpace, writer: ArrayWriter) -> None
         )
     writer.write("graph_offsets", graph_offsets)
     _fill(store, "graphs", "label", _create_label(store, writer, "graph_label", len(sizes)))
+
+
+def write_edge_labels(store: DatasetStore, writer: ArrayWriter) -> None:
+    """Write `edge_label` of an edge task."""
+    kind = store.manifest.labelled_edges
+    label = _create_label(store, writer, "edge_label", kind.num_edges)
+    _fill(store, f"{EDGE_LABELS}/{kind.name}", "label", label)
 
 
 def _create_label(store: DatasetStore, writer: ArrayWriter, name: str, rows: int) -> Array:

@@ -21,6 +21,7 @@ class Control(NamedTuple):
 FEATURES_CONTROL, TEXTS_CONTROL = "features", "texts"
 LAST_VALUE_CONTROL, OWN_MEAN_CONTROL = "last_value", "own_mean"
 BOOSTED_CONTROL = "boosted"
+BOTH_ENDS_CONTROL = "both_ends"
 POPULAR_CONTROL, RECENT_CONTROL = "popular", "popular_recent"
 OWN_PAST_CONTROL, TOGETHER_CONTROL = "own_past", "had_together"
 CONSTANT_OF_EACH = "constant"
@@ -40,6 +41,11 @@ CONTROLS = {
         "their moments",
         gates=False,
         serves=True,
+    ),
+    BOTH_ENDS_CONTROL: Control(
+        "both ends, boosted",
+        "gradient boosting that sees the features of both ends and the edge's own, without the graph",
+        gates=False,
     ),
     POPULAR_CONTROL: Control("popularity", "what was linked to most before the moment", serves=True),
     RECENT_CONTROL: Control(

@@ -84,5 +84,6 @@ def graph_facts(manifest: GraphManifest) -> GraphFacts:
         rank_type=None if manifest.ranking is None else types.index(manifest.ranking.candidates),
         node_types=types if len(types) > 1 else (),
         type_sizes=tuple(b - a for a, b in itertools.pairwise(manifest.type_offsets)) if len(types) > 1 else (),
+        ordered_ends=manifest.ordered_ends,
         age_unit=1 if manifest.time_unit == "number" else DAY_SECONDS,
     )

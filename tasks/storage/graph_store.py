@@ -28,6 +28,15 @@ N nodes, E edges (as message passing sees them), D feature columns. Ids are int3
 
 Triple tasks have `valid_negative` where the data set gives entities to rank against: K for each head and each tail.
 In a partition a link task's training edges lie by the part of their target, so that a rank reads its own.
+Edge tasks have a row for each edge of the table that has labels, M of them, and splits are numbers of these rows:
+
+| array | dtype, shape | what |
+|---|---|---|
+| `edge_ends` | id (M, 2) | source and target |
+| `edge_label` | int64 (M,) or float32 (M, T) | labels; -1 or NaN: none |
+| `scored_feat`, `scored_feat_cat` | float (M, De), int32 (M, Ce) | the edges' own features, columns as in `edge_feat` |
+| `edge_rows` | int64 (M,) | where the edge stands in the data set's table, if not all edges are in the graph |
+
 On link tasks the graph holds the training edges only, and no pair that is held out (`preprocess/splits/held_out.py`).
 On graph tasks all graphs lie end to end, so that a graph's nodes and its in-edges are contiguous.
 """
@@ -56,6 +65,8 @@ ALWAYS = -(1 << 62)
 INT32_MAX = np.iinfo(np.int32).max
 NODE_ARRAYS = ("feat", "feat_cat", "label", "node_type", "node_time", "node_ids", "edge_role", "edge_side")
 """Arrays with a row for each node."""
+SCORED_EDGE_ARRAYS = ("edge_label", "scored_feat", "scored_feat_cat", "edge_rows")
+"""Arrays with a row for each edge that is scored, beside `edge_ends`."""
 EDGE_ARRAYS = ("edge_weight", "edge_time", "edge_type", "edge_feat", "edge_feat_cat")
 """Arrays with a row for each edge, in CSC order."""
 _HEADER_BYTES = 4096

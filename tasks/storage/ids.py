@@ -17,7 +17,7 @@ from tasks.arrays import Array, blocks
 from tasks.readers.columns import first_not_whole, to_int64
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
-from tasks.storage.manifests import DatasetManifest
+from tasks.storage.manifests import EDGE_IDS, EDGE_LABELS, DatasetManifest
 
 AT_MOMENTS = ("entity", "moment")
 """Columns that tell apart what `ENTITY@MOMENT` has in one."""
@@ -88,6 +88,20 @@ class IdMap:
     def graph_columns(self, graphs: Array) -> dict[str, pa.Array]:
         """Return what names graphs (n,) in a file: `graph_id`, which may repeat, and `row`, the graph's number."""
         return {"graph_id": self.lookup_graphs(graphs), "row": pa.array(np.asarray(graphs, np.int64))}
+
+    def edge_columns(self, edges: Array) -> dict[str, pa.Array]:
+        """Return what names scored edges (n,) in a file: `edge_id`, if they have one, ends, `row` of their table."""
+        ends, rows = self._graph["edge_ends"][edges], self._graph.get("edge_rows")
+        places = pa.array(np.asarray(edges if rows is None else rows[edges], np.int64))
+        columns: dict[str, pa.Array] = {}
+        if self._dataset is not None:
+            kind = self._dataset.manifest.labelled_edges.name
+            ids = self._column(f"{EDGE_IDS}/{kind}")
+            columns = {} if ids is None else {"edge_id": _combined(ids.take(places))}
+            row = self._column(f"{EDGE_LABELS}/{kind}", "row")
+            places = places if row is None else _combined(row.take(places))
+        source, target = (self.columns(ends[:, end], name) for end, name in enumerate(("source", "target")))
+        return columns | source | target | {"row": places}
 
     def find(self, ids: pa.Array, kind: str, rows: Array | None = None, row_column: str = "row") -> Array:
         """Return a type's nodes by original ids (n,): int64 (n,); -1: not known, -2: left out of the graph.

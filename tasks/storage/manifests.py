@@ -21,6 +21,10 @@ HELD_OUT = "held_out"
 """Of the tables of a triple task's held-out edges, where triples have times: snapshots split them anew."""
 NEIGHBORS = "neighbors"
 """In the report of a graph whose edges join nearest neighbours: `k`, `metric`, and how they were found."""
+EDGE_LABELS = "edge_labels"
+"""Edge tasks: below it lies the table of what is said of the edges of a type, in the order of their table."""
+EDGE_IDS = "edge_ids"
+"""The same of these edges' own ids, where they have some."""
 LEFT_OUT = "left_out"
 """Name of the table of edges that are in no split: no negatives either."""
 
@@ -198,7 +202,10 @@ class TaskManifest(Manifest):
     """Relations that triples have (triple tasks), or that links are predicted in, where there are several of them and
     pairs say which (link tasks); relation i is that of `edge_types[i]` then."""
     keep_known_pairs: bool = False
-    """Link tasks: whether held-out pairs that stand among other edges too stay there."""
+    """Link tasks: whether held-out pairs that stand among other edges too stay there; edge tasks: whether edges that
+    are scored carry messages."""
+    ordered_ends: bool = True
+    """Edge tasks: whether an edge and its reverse are two."""
     negative_kinds: tuple[str, ...] = ()
     """Link tasks of events: kinds of the negatives of each edge, as many of one as of another, kind by kind."""
     relation_feature_dim: int = 0
@@ -250,13 +257,18 @@ class DatasetManifest(TaskManifest):
     """Rows of users' tables that a policy dropped, added or filled: `FILES: what` to their number."""
     tables: dict[str, Table]
     """`nodes/TYPE`, `edges/TYPE`, `ids/TYPE`, `graphs`, `relations`, `split/train`, `split/valid`, `split/test`,
-    `split/valid_negative`, `split/test_negative`, `split/left_out` (edges of no split), `held_out/TYPE` (a
-    triple task's edges of validation and test)."""
+    `edge_labels/TYPE` and `edge_ids/TYPE` (edge tasks), `split/valid_negative`, `split/test_negative`,
+    `split/left_out` (edges of no split), `held_out/TYPE` (a triple task's edges of validation and test)."""
 
     @property
     def num_nodes(self) -> int:
         """Nodes of all types."""
         return sum(node_type.num_nodes for node_type in self.node_types)
+
+    @property
+    def labelled_edges(self) -> EdgeType:
+        """The edges that have labels, of an edge task."""
+        return next(one for one in self.edge_types if f"{EDGE_LABELS}/{one.name}" in self.tables)
 
     @property
     def num_edges(self) -> int:

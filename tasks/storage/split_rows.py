@@ -11,6 +11,8 @@ class SplitRows:
 
     are_nodes: bool = False
     are_graphs: bool = False
+    are_edges: bool = False
+    """Of the table that has the labels, in its order; `edge_ends` are their ends."""
     are_pairs: bool = False
     """Of nodes, with their relations beside them where they have some."""
     are_triples: bool = False
@@ -31,6 +33,7 @@ class SplitRows:
 OF_TASK = {
     "node": SplitRows(are_nodes=True),
     "graph": SplitRows(are_graphs=True, labels="graph_label"),
+    "edge": SplitRows(are_edges=True, labels="edge_label"),
     "link": SplitRows(are_pairs=True),
     "triple": SplitRows(are_pairs=True, are_triples=True),
     "layout": SplitRows(),

@@ -95,7 +95,8 @@ def unread_edge_features(recipe: Recipe, manifest: GraphManifest) -> str | None:
     reads = getattr(MODELS.get(recipe.model.name), "reads_edge_features", None)
     if not getattr(recipe.model, "edge_features", True) or (reads is not None and reads(recipe.model)):
         return None
+    what = "messages are what they" if manifest.split_rows.are_edges else "the result is what it"
     return (
-        f"edges carry features ({there}), and model.name={recipe.model.name} reads none of them: the result is what "
-        "it would be without; graphsage, gcn, gat, gatv2, gin and deepgcn read them"
+        f"edges carry features ({there}), and model.name={recipe.model.name} reads none of them: {what} "
+        "would be without; graphsage, gcn, gat, gatv2, gin and deepgcn read them"
     )

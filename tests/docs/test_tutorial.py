@@ -56,7 +56,12 @@ def test_own_tables(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("page", "predictions", "rows"), [("typed-nodes.md", "genres", 2000), ("from-a-notebook.md", "groups", 1500)]
+    ("page", "predictions", "rows"),
+    [
+        ("typed-nodes.md", "genres", 2000),
+        ("from-a-notebook.md", "groups", 1500),
+        ("../edges.md", "disputes", 12_000),
+    ],
 )
 def test_other_data(tmp_path: Path, page: str, predictions: str, rows: int) -> None:
     follow(page, tmp_path)

@@ -70,6 +70,18 @@ def test_a_graph_with_all_that_it_may_carry(ingest: Ingest, folder: Path) -> Non
     assert DATASETS.create(DATASETS.config({"name": "dgl", "path": str(folder / "g.bin")})).time_unit() == "number"
 
 
+def test_labels_of_edges(ingest: Ingest, folder: Path) -> None:
+    graph = ring()
+    graph.edata.update({"label": torch.arange(NUM) % 3 - 1, "feat": torch.ones(NUM, 3)})
+    kind = torch.tensor([3, 0, 1, 3, 0, 2])
+    graph.edata.update({name: kind == i for i, name in enumerate(("train_mask", "val_mask", "test_mask"))})
+    store = ingest(name="dgl", path=save(folder / "g.bin", graph), task="edge", task_type="multiclass")
+    assert store.manifest.labelled_edges.num_edges == NUM
+    assert store.column("edge_labels/node__to__node", "label").tolist() == [-1, 0, 1, -1, 0, 1]
+    assert store.column("split/train", "edge_id").tolist() == [1, 4]
+    assert not store.manifest.ordered_ends
+
+
 @pytest.mark.parametrize("formats", [["coo"], ["csr"], ["csc"], ["coo", "csr", "csc"]])
 @pytest.mark.parametrize("idtype", [torch.int32, torch.int64])
 def test_every_form_in_which_dgl_saves_edges(folder: Path, formats: list[str], idtype: torch.dtype) -> None:

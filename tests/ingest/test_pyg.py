@@ -196,3 +196,28 @@ def test_a_damaged_file_is_refused(folder: Path) -> None:
             read_pyg_file(folder / "b.pt", ["x", "y"])
         except DataError:
             continue
+
+
+def test_labels_of_edges(ingest: Ingest, folder: Path) -> None:
+    data = stores()
+    labels = {"y": torch.tensor([1, 0, -1, 1, 0]), "edge_index": torch.tensor([[0, 1, 4, 0, 3], [2, 3, 6, 2, 0]])}
+    split = torch.tensor([0, 1, 3, 2, 0])
+    masks = {name: split == i for i, name in enumerate(("train_mask", "val_mask", "test_mask"))}
+    data[WRITES] = {**labels, **masks, "edge_attr": torch.arange(5.0)}
+    path = save(folder / "g.pt", data)
+    store = ingest(name="pyg", path=path, task="edge", scored_edges="keep")
+    manifest, kind = store.manifest, store.manifest.labelled_edges
+    assert (manifest.task, manifest.task_type, manifest.target_type) == ("edge", "binary", "author")
+    assert (kind.name, manifest.keep_known_pairs, manifest.ordered_ends) == ("author__writes__paper", True, True)
+    label = store.column(f"edge_labels/{kind.name}", "label")
+    assert np.array_equal(label[:, 0], [1, 0, np.nan, 1, 0], equal_nan=True)
+    splits = {name: store.column(f"split/{name}", "edge_id").tolist() for name in ("train", "valid", "test")}
+    assert splits == {"train": [0, 4], "valid": [1], "test": [3]}
+    with pytest.raises(DataError, match="edges that have labels, 'z' in edges: none; name their field"):
+        ingest(name="pyg", path=path, task="edge", labels="z")
+    data[CITES] |= {"y": torch.tensor([0, 1])}
+    with pytest.raises(DataError, match=r"author writes paper, paper cites paper; .*of several relations one"):
+        ingest(name="pyg", path=save(folder / "g.pt", data), task="edge")
+    assert ingest(name="pyg", path=path, task="edge", target="writes").manifest.splits == manifest.splits
+    with pytest.raises(ValueError, match="scored_edges is for edge tasks"):
+        ingest(name="pyg", path=path, scored_edges="keep")

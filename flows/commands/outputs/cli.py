@@ -25,6 +25,10 @@ OutputOption = Annotated[
 NodesOption = Annotated[
     str | None, typer.Option("--nodes", metavar="FILE", help="File of node ids (Parquet, CSV, .txt); default: all.")
 ]
+EdgesOption = Annotated[
+    str | None,
+    typer.Option("--edges", metavar="FILE", help="Edge tasks: file of edge_id, or of row in the table; default: all."),
+]
 GraphsOption = Annotated[str | None, typer.Option("--graphs", metavar="FILE", help="File of graph ids; default: all.")]
 PairsOption = Annotated[
     str | None, typer.Option("--pairs", metavar="FILE", help="File of source and target ids (link models).")
@@ -135,6 +139,7 @@ def predict(
     model: ModelOption,
     data: DataArgument = None,
     nodes: NodesOption = None,
+    edges: EdgesOption = None,
     pairs: PairsOption = None,
     graphs: GraphsOption = None,
     head: HeadOption = None,
@@ -172,6 +177,7 @@ def predict(
         output=output,
         format=format,
         nodes=nodes,
+        edges=edges,
         pairs=pairs,
         graphs=graphs,
         queries=queries,

@@ -83,7 +83,8 @@ class DataNeeds:
         if control:
             reads = (control == BOOSTED_CONTROL,) * 2
         elif issubclass(model, GraphModel):
-            reads = model.reads_edge_features(recipe.model), model.reads_relations(recipe.model)
+            of_edges = ingest.split_rows.are_edges or model.reads_edge_features(recipe.model)
+            reads = of_edges, model.reads_relations(recipe.model)
         return cls(
             ingest.task,
             ingest.target_type,
@@ -338,7 +339,9 @@ def check_facts(model: GraphModel, manifest: GraphManifest) -> None:
 
     needed, facts = model.facts, graph_facts(manifest)
     names = ["task", "feature_dim", "categories", "num_node_types"]
-    names += ["edge_feature_dim", "edge_categories"] if model.edge_facts is not None else []
+    reads_edges = model.edge_facts is not None or needed.scores_edges
+    names += ["edge_feature_dim", "edge_categories"] if reads_edges else []
+    names += ["ordered_ends"] if needed.scores_edges else []
     names += ["num_edge_types"] if model.uses_edge_types else []
     names += ["has_edge_weights"] if model.config.edge_weights else []
     if needed.fanouts:

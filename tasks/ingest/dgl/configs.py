@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from configs.base import ComponentConfig
 from configs.metric_names import MetricName
 from configs.registry import DATASETS
+from tasks.ingest.configs import ScoredEdges, check_scored_edges
 
 
 class SavedGraphConfig(ComponentConfig):
@@ -25,10 +26,10 @@ class SavedGraphConfig(ComponentConfig):
     metric: MetricName | None = None
     """accuracy, rocauc, ap, rmse, f1, mrr or hits@K; null: accuracy, rocauc, rmse or hits@50, by kind of label."""
     target: str | None = None
-    """Node tasks with several types of nodes: whose labels are predicted; null: the only type that has some."""
+    """Of several types of nodes (edge tasks: of relations), whose labels count; null: the only one with labels."""
     train: str = "train_mask"
-    """Boolean mask of nodes; link tasks: of edges, or pairs (n, 2) of nodes among what the file holds of the graph as a
-    whole (of DGL the dictionary of labels); graph tasks: of graphs, there too."""
+    """Boolean mask of nodes; edge tasks: of edges; link tasks: of edges, or pairs (n, 2) of nodes among what the file
+    holds of the graph as a whole (of DGL the dictionary of labels); graph tasks: of graphs, there too."""
     valid: str = "val_mask"
     """As train."""
     test: str = "test_mask"
@@ -36,7 +37,15 @@ class SavedGraphConfig(ComponentConfig):
     directed: bool = False
     """Whether an edge means one direction only; false where undirected edges are stored both ways."""
 
+    scored_edges: ScoredEdges = "left_out"
+    """Edge tasks: whether an edge is among those that its own score is made of; as that of `tables`."""
+
     runtime_fields: ClassVar[frozenset[str]] = frozenset({"path"})
+
+    @model_validator(mode="after")
+    def _of_edges(self) -> SavedGraphConfig:
+        check_scored_edges(self.scored_edges, getattr(self, "task", None))
+        return self
 
     def field_of(self, option: str, *, edges: bool) -> str:
         """Return the name of a field of nodes or of edges, which is option `edge_...` where there is one."""
@@ -50,12 +59,13 @@ class DglFileConfig(SavedGraphConfig):
 
     path: str
     """The file of `dgl.save_graphs`; read without DGL."""
-    task: Literal["node", "link", "graph"] = "node"
-    """What is predicted: nodes or edges of one graph, or whole graphs."""
+    task: Literal["node", "edge", "link", "graph"] = "node"
+    """What is predicted: labels of nodes or of edges of one graph, missing edges of it, or whole graphs."""
     graph: int = Field(default=0, ge=0)
-    """Node and link tasks: which graph of the file, from 0."""
+    """All but graph tasks: which graph of the file, from 0."""
     labels: str = "label"
-    """In ndata; graph tasks: in the dictionary of labels. -1, -100 (torch's ignore_index) or NaN: no label."""
+    """In ndata; edge tasks: in edata; graph tasks: in the dictionary of labels. -1, -100 (torch's ignore_index) or NaN:
+    no label."""
     features: str = "feat"
     """Numbers, in ndata and in edata, (rows,) or (rows, dim)."""
     categories: str = "feat_cat"
@@ -70,17 +80,17 @@ class DglFileConfig(SavedGraphConfig):
 
 @DATASETS.options("pyg", "dgl.dataset")
 class PygFileConfig(SavedGraphConfig):
-    """A graph of PyG that torch.save wrote: `HeteroData` or `Data`, for node and link tasks; read without PyG."""
+    """A graph of PyG that torch.save wrote: `HeteroData` or `Data`, for node, edge and link tasks; read without PyG."""
 
     node_word: ClassVar[str] = "nodes"
     edge_word: ClassVar[str] = "edges"
 
     path: str
     """The file of `torch.save`: a `HeteroData`, a `Data`, or what their `to_dict()` gives. No code in it is run."""
-    task: Literal["node", "link"] = "node"
-    """What is predicted; link tasks: of one type of nodes and one of edges."""
+    task: Literal["node", "edge", "link"] = "node"
+    """What is predicted: labels of nodes, labels of edges, or missing edges (of one type of nodes and of edges)."""
     labels: str = "y"
-    """Of nodes. -1, -100 (torch's ignore_index) or NaN: no label."""
+    """Of nodes, or of edges. -1, -100 (torch's ignore_index) or NaN: no label."""
     features: str = "x"
     """Numbers of nodes, (rows,) or (rows, dim); each type may have others."""
     categories: str = "x_cat"

@@ -16,10 +16,11 @@ from tasks.ingest.dgl.fields import GraphSource, as_matrix, as_whole_numbers, pl
 from tasks.ingest.edges import EdgeCheck, WeightCheck
 from tasks.ingest.features import FeatureKind, finite_float32
 from tasks.ingest.labels import has_label, number_labels, say_unlabelled
-from tasks.ingest.splits import write_row_splits
+from tasks.ingest.splits import write_edge_labels, write_row_splits
 from tasks.ingest.writer import DatasetWriter
 from tasks.readers.arrays.dgl_file import SavedGraphs
 from tasks.stage import StageContext
+from tasks.storage.file_names import joined_name
 from tasks.storage.graph_store import id_dtype
 from tasks.storage.manifests import SPLITS, EdgeType, FeatureColumn, NodeType, TaskType
 
@@ -46,12 +47,45 @@ class GraphTables:
                 self.tables(None, None)
                 self.splits.of_pairs()
                 return self.fields("link", target_type=plain_name(kind))
+            if self.config.task == "edge":
+                return self.of_edges()
             kind = self.target()
             place = self.source.nodes_of(kind)
             described, label = self.label(self.graph.ndata[kind], self.graph.num_nodes[kind], place)
             self.tables(kind, label)
             self.splits.of_rows(self.graph.ndata[kind], place, "node", label)
             return self.fields(**described, target_type=plain_name(kind))
+
+    def of_edges(self) -> dict[str, Any]:
+        """Write a graph of which labels of edges are predicted."""
+        config, triplet = self.config, self.target_edges()
+        place, edata = f"{config.edge_word} of {triplet[1]}", self.graph.edata[triplet]
+        described, label = self.label(edata, len(self.graph.edges[triplet][0]), place)
+        self.tables(None, None)
+        self.splits.of_rows(edata, place, "edge", label)
+        names = [plain_name(word) for word in triplet]
+        fields = write_edge_labels(
+            self.writer,
+            joined_name((names[0], names[1], names[2])),
+            label,
+            keep=config.scored_edges == "keep",
+            ordered=config.directed or triplet[0] != triplet[2],
+        )
+        return self.fields(**described, **fields, target_type=names[0])
+
+    def target_edges(self) -> tuple[str, str, str]:
+        """Return the relation whose edges have labels."""
+        name, word, target = self.config.labels, self.config.edge_word, self.config.target
+        labelled = [triplet for triplet, data in self.graph.edata.items() if name in data]
+        chosen = [triplet for triplet in labelled if target in (None, triplet[1], plain_name(triplet[1]))]
+        if len(chosen) == 1:
+            return chosen[0]
+        found = listed([" ".join(triplet) for triplet in labelled]) or "none"
+        raise DataError(
+            f"edges that have labels, {name!r} in {word}: {found}; name their field (dataset.labels), and of several "
+            "relations one (dataset.target)",
+            path=self.path,
+        )
 
     def many(self, saved: SavedGraphs) -> dict[str, Any]:
         """Write graphs that are predicted themselves."""
@@ -231,7 +265,7 @@ class GraphSplits:
         self.config, self.graph, self.labels = source.config, source.graph, source.labels
 
     def of_rows(self, data: Mapping[str, Array], owner: str, what: str, label: Array) -> None:
-        """Write the splits of nodes or graphs."""
+        """Write the splits of nodes, edges or graphs."""
         ids = []
         for split in SPLITS:
             name = getattr(self.config, split)

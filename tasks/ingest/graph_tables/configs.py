@@ -12,6 +12,7 @@ from configs.matching import did_you_mean
 from configs.metric_names import MetricName
 from configs.registry import DATASETS
 from configs.values.versioned_tables import NO_VERSIONS, as_of, open_references
+from tasks.ingest.configs import ScoredEdges, check_scored_edges
 from tasks.ingest.tables.policies import Column
 from tasks.ingest.tables.table_configs import EdgeTableConfig, LabelFilesConfig, NodeTableConfig
 from tasks.storage.manifests import SPLITS
@@ -117,11 +118,11 @@ class TablesConfig(ComponentConfig):
 
     title: str = Field(default="tables", pattern=r"^[A-Za-z0-9][A-Za-z0-9._ -]*$", max_length=100)
     """Name of the data set, for people."""
-    task: Literal["node", "link", "graph", "layout"] = "node"
-    """What is predicted: a property of nodes, missing edges, or a property of whole graphs (nodes.graph); layout:
-    nothing, the graph is looked at, and labels may be left out."""
+    task: Literal["node", "edge", "link", "graph", "layout"] = "node"
+    """What is predicted: a property of nodes, a property of edges (edges.label), missing edges, or a property of whole
+    graphs (nodes.graph); layout: nothing, the graph is looked at, and labels may be left out."""
     task_type: Literal["multiclass", "binary", "multilabel", "regression"] = "multiclass"
-    """Kind of label (node and graph tasks)."""
+    """Kind of label (node, edge and graph tasks)."""
     num_classes: int | None = Field(default=None, ge=2, le=1_000_000)
     """Labels are codes 0..num_classes-1; null: whatever classes are found, numbered in their order."""
     metric: MetricName | None = None
@@ -143,6 +144,11 @@ class TablesConfig(ComponentConfig):
     """Training, validation and test."""
     num_negatives: int = Field(default=100_000, ge=1)
     """Random pairs that could be edges and are none, which validation and test are ranked against (link tasks)."""
+    scored_edges: ScoredEdges = "left_out"
+    """Edge tasks: whether an edge is among those that its own score is made of. left_out: edges of validation and test
+    carry no messages, and while training those of a batch do not, each with all others between the same two ends. keep:
+    all edges carry messages, in training as in evaluation: for graphs whose edges are all known before their labels.
+    Labels are read in neither case."""
 
     @model_validator(mode="after")
     def _consistent(self) -> TablesConfig:
@@ -153,13 +159,16 @@ class TablesConfig(ComponentConfig):
             raise ValueError(f"nodes: a type stands twice: {', '.join(types)}")
         labelled = [nodes.type for nodes in self.nodes if nodes.label]
         self._check_graph_tables()
+        self._check_edge_labels()
         if self.task != "link":
-            self._check_labels(labelled)
+            if self.task != "edge":
+                self._check_labels(labelled)
             if self.split.names_columns or self.split.known_pairs != "take_out" or self.split.negatives:
                 raise ValueError(f"split.{', '.join(sorted(OF_LINKS))} are for link tasks")
         else:
             self._check_link(labelled)
-        tables: tuple[NodeTableConfig | EdgeTableConfig, ...] = self.edges if self.task == "link" else self.nodes
+        of_edges = self.task in ("link", "edge")
+        tables: tuple[NodeTableConfig | EdgeTableConfig, ...] = self.edges if of_edges else self.nodes
         column = self.split.column
         if column is not None and any(
             column in (*table.features, *table.categorical, *table.texts) for table in tables
@@ -206,6 +215,33 @@ class TablesConfig(ComponentConfig):
                 if table.files and table.id is None:
                     raise ValueError(f"edges: on_unknown_id: add needs a column `id` in the {kind} nodes")
 
+    @property
+    def label_table(self) -> NodeTableConfig | EdgeTableConfig | LabelFilesConfig:
+        """The table that has the labels."""
+        tables: tuple[NodeTableConfig | EdgeTableConfig, ...] = (*self.nodes, *self.edges)
+        return self.labels or next(table for table in tables if table.label)
+
+    def _check_edge_labels(self) -> None:
+        of_edges = [table for table in self.edges if table.label]
+        if self.task != "edge":
+            named = next((table for table in self.edges if table.label or table.id), None)
+            if named is not None:
+                option = "label" if named.label else "id"
+                raise ValueError(f"{named.names}: edges.{option} is for edge tasks; set task: edge")
+            check_scored_edges(self.scored_edges, self.task)
+            return
+        if len(of_edges) != 1 or self.labels or any(nodes.label for nodes in self.nodes):
+            raise ValueError(
+                "an edge task needs one place of labels: `label` in one of edges, and none in nodes or `labels` "
+                f"(found {len(of_edges)} in edges)"
+            )
+        [table] = of_edges
+        if table.relation_column is not None:
+            raise ValueError(f"{table.names}: edges that have labels are of one relation; leave relation_column out")
+        self._check_label_columns(table.label)
+        if self.split.by == "files":
+            raise ValueError("split.by: edges are no rows of files; take ratio, stratified, time or column")
+
     def _check_labels(self, labelled: list[str]) -> None:
         places = len(labelled) + (self.labels is not None)
         if self.task == LAYOUT and not places:
@@ -227,14 +263,17 @@ class TablesConfig(ComponentConfig):
             raise ValueError(
                 f"labels: form: {self.labels.form} gives a node any number of labels; set task_type: multilabel"
             )
-        if len(columns) != 1 and self.task_type in ("multiclass", "binary"):
-            raise ValueError(f"a {self.task_type} label has one column, not {len(columns)}")
-        if self.num_classes is not None and self.task_type != "multiclass":
-            raise ValueError(f"num_classes goes with multiclass labels, not {self.task_type}")
+        self._check_label_columns(columns)
         if self.target_type not in (None, *labelled) and not self.labels:
             raise ValueError(f"target_type {self.target_type} has no label column; {labelled[0]} has")
         if self.split.by == "files" and set(self.split.files) != set(SPLITS):
             raise ValueError("split.files needs train, valid and test")
+
+    def _check_label_columns(self, columns: tuple[str, ...]) -> None:
+        if len(columns) != 1 and self.task_type in ("multiclass", "binary"):
+            raise ValueError(f"a {self.task_type} label has one column, not {len(columns)}")
+        if self.num_classes is not None and self.task_type != "multiclass":
+            raise ValueError(f"num_classes goes with multiclass labels, not {self.task_type}")
         if self.split.by == "stratified" and self.task_type not in ("multiclass", "binary"):
             raise ValueError(f"a {self.task_type} label has no classes to stratify by")
 

@@ -142,7 +142,7 @@ class EdgeReader:
         self._taken, self._heaviest = taken, 0.0
 
     def read(self, context: StageContext, splits: Any = None, others: Sequence[EdgeTableConfig] = ()) -> None:
-        """Write all edges; `splits` (a link splitter) takes those that do not train; `others`: other tables of edges.
+        """Write all edges; `splits` (a splitter) takes those that do not train; `others`: other tables of edges.
 
         Raises DataError: a file that cannot be read to its end, or holds no edges.
         """
@@ -154,9 +154,9 @@ class EdgeReader:
         texts += self.times.texts if self.times else ()
         if graphs is not None:
             columns, texts = [*columns, graphs.column], [*texts, *graphs.texts]
-        if splits is not None and splits.column:
-            columns, texts = [*columns, splits.column], [*texts, splits.column]
         values = [*((edges.weight,) if edges.weight else ()), *edges.features]
+        if splits is not None:
+            columns, texts, values = [*columns, *splits.columns], [*texts, *splits.texts], [*values, *splits.numbers]
         self.features.look_ahead(edges, self.intake, others)
         count = 0
         with ExitStack() as stack:

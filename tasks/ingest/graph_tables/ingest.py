@@ -12,6 +12,7 @@ from configs.matching import did_you_mean, listed
 from tasks.arrays import Array
 from tasks.ingest.dataset_fields import dataset_fields
 from tasks.ingest.graph_tables.configs import TablesConfig
+from tasks.ingest.graph_tables.edge_labels import LabelledEdges
 from tasks.ingest.graph_tables.edges import EdgeReader, Triplet, discover_nodes
 from tasks.ingest.graph_tables.graphs import ingest_graphs
 from tasks.ingest.graph_tables.labels import LabelStore, label_fields, read_labels
@@ -103,7 +104,7 @@ def _ingest_graph(config: TablesConfig, context: StageContext, intake: Intake) -
                 features = write_nodes(node_set, intake, writer, column if kind == target else None, config.nodes)
                 node_types.append(NodeType(name=kind, num_nodes=node_set.num_nodes, features=features))
                 node_set.write_ids(writer)
-        readers = _write_edges(config, nodes, writer, context, intake)
+        readers, of_edges = _write_edges(config, nodes, writer, context, intake)
         if column is not None:
             say_unlabelled(has_label(column), "node", context)
             with intake.problems.gathering():
@@ -121,8 +122,7 @@ def _ingest_graph(config: TablesConfig, context: StageContext, intake: Intake) -
     return dataset_fields(
         writer,
         config.title,
-        task=config.task,
-        **label_fields(config, column, names),
+        **({"task": config.task} | label_fields(config, column, names) | of_edges),
         directed=config.directed,
         node_types=node_types,
         edge_types=[edge_type for reader in readers for edge_type in reader.describe()],
@@ -154,8 +154,8 @@ def _node_sets(config: TablesConfig) -> dict[str, NodeSet]:
 def _target_type(config: TablesConfig, nodes: dict[str, NodeSet]) -> str:
     labelled = [table.type for table in config.nodes if table.label] or (list(nodes) if len(nodes) == 1 else [])
     target = config.target_type or (labelled[0] if labelled else None)
-    if config.task == "link":
-        target = config.edges[0].source_type
+    if config.task in ("link", "edge"):
+        target = next(edges for edges in config.edges if edges.label or config.task == "link").source_type
     if config.task == LAYOUT and not labelled and target is None:
         target = next(iter(nodes))
     if target not in nodes:
@@ -232,18 +232,23 @@ def _discover(config: TablesConfig, nodes: dict[str, NodeSet], intake: Intake) -
 
 def _write_edges(
     config: TablesConfig, nodes: dict[str, NodeSet], writer: DatasetWriter, context: StageContext, intake: Intake
-) -> list[EdgeReader]:
+) -> tuple[list[EdgeReader], dict[str, Any]]:
+    """Return the readers, and the manifest's fields that labels of edges decide."""
     taken: set[Triplet] = set()
-    readers = []
+    readers, fields = [], dict[str, Any]()
     for edges in config.edges:
-        splitter = None
+        splitter: LinkSplitter | LabelledEdges | None = None
         with intake.problems.gathering():
             reader = EdgeReader(edges, nodes, intake, writer, taken)
             if config.task == "link":
                 splitter = LinkSplitter(config, reader)
+            elif edges.label:
+                splitter = LabelledEdges(config, reader)
             reader.read(context, splitter, [one for one in config.edges if one is not edges])
             readers.append(reader)
         with intake.problems.gathering():  # all was read by now
-            if splitter is not None and not intake.problems:
+            if isinstance(splitter, LabelledEdges) and not intake.problems:
+                fields = splitter.finish(context)
+            elif isinstance(splitter, LinkSplitter) and not intake.problems:
                 splitter.finish()
-    return readers
+    return readers, fields

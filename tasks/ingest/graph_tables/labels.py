@@ -49,7 +49,7 @@ class LabelStore:
         self._classes = IdIndex()
         self._parts: list[tuple[Array, Array]] = []
         self._path: object = None
-        self._table = config.labels or next(table for table in config.nodes if table.label)
+        self._table = config.label_table
         self._column = self._table.label[0]
         self._kind_before: tuple[str, Path] | None = None
         """Of what kind the first file's labels are."""

@@ -41,6 +41,9 @@ class LinkSplitter:
         self.column = self.split.column
         """Column of the edge table that the splitter reads."""
         self._column = SplitColumn(self.column) if self.column else None
+        self.columns = self.texts = (self.column,) if self.column else ()
+        """What it reads of the edge table, and which of that a CSV's must be texts."""
+        self.numbers: tuple[str, ...] = ()
         self._kind = id_dtype(self.nodes.num_nodes)
         self._codes = self._cut_times(self.edges) if self.split.by == "time" else None
         self._stack = ExitStack()

@@ -35,7 +35,9 @@ def node_splits(
         owner = _from_files(config, nodes, intake)
         intake.problems.raise_any()
     elif split.by != "column":
-        owner = _dealt(split, nodes, labels, np.flatnonzero(labelled))
+        if split.by == "time" and nodes.time is None:
+            raise RecipeError(f"dataset.split.by: time needs a time column in the {nodes.kind} nodes (nodes.time)")
+        owner = deal_labelled(split, labels, nodes.time)
     assert owner is not None
     # Nodes that only edges name are in no split.
     owner = np.append(owner, np.full(nodes.num_nodes - len(owner), -1, np.int8))
@@ -50,15 +52,17 @@ def node_splits(
     return splits
 
 
-def _dealt(split: SplitConfig, nodes: NodeSet, labels: Array, candidates: Array) -> Array:
-    """Deal out the labelled nodes by chance, by class or by time; return codes, int8 (num_nodes,)."""
-    owner = np.full(nodes.num_nodes, -1, np.int8)
+def deal_labelled(split: SplitConfig, labels: Array, times: Array | None) -> Array:
+    """Deal out the rows that have a label by chance, by class or by time; return codes, int8 (n,), -1 for the others.
+
+    `labels` (n,) or (n, T); `times` (n,), where it is by time.
+    """
+    owner, candidates = np.full(len(labels), -1, np.int8), np.flatnonzero(has_label(labels))
     count = len(candidates)
     shuffled = candidates[np.random.default_rng(split.seed).permutation(count)]
     if split.by == "time":
-        if nodes.time is None:
-            raise RecipeError(f"dataset.split.by: time needs a time column in the {nodes.kind} nodes (nodes.time)")
-        owner[candidates] = cut_by_time(nodes.time[candidates], split.train, split.valid)
+        assert times is not None
+        owner[candidates] = cut_by_time(times[candidates], split.train, split.valid)
     elif split.by == "ratio":
         owner[shuffled] = _cut(np.arange(count), count, split)
     else:

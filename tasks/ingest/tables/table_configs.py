@@ -150,6 +150,10 @@ class EdgeTableConfig(FilesConfig):
     """Columns of categories."""
     texts: Columns = ()
     """Columns of texts; see nodes."""
+    label: Columns = ()
+    """Edge tasks: column of the label; several for multilabel and regression. Edges whose cell is empty have none."""
+    id: Column | None = None
+    """Edge tasks: column of the edge's own id, which predictions name it by; null: its ends and its row from 0."""
     time_format: str | None = None
     """How the times are written; see nodes."""
     missing: MissingOption = "error"
@@ -170,9 +174,11 @@ class EdgeTableConfig(FilesConfig):
         if "mean" in self.missing_by_column.values():
             raise ValueError(f"{where}: missing: mean is for features of nodes; zero is for both")
         roles = {
-            name: getattr(self, name) for name in ("source", "target", "relation_column", "graph", "weight", "time")
+            name: getattr(self, name)
+            for name in ("source", "target", "relation_column", "graph", "weight", "time", "id")
         }
-        check_columns(where, roles, (), self.missing_by_column | dict.fromkeys(self.texts, "error"))
+        policies = self.missing_by_column | dict.fromkeys(self.texts, "error")
+        check_columns(where, roles, self.label, policies)
         check_time_format(where, self.time, self.time_format)
         return self
 

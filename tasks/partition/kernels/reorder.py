@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 from tasks.arrays import Array, blocks, offsets
 from tasks.components.renumbering import CHUNK_BYTES, NodeOrder, gather, write_node_data, write_structure
-from tasks.storage.graph_store import EDGE_ARRAYS, NODE_ARRAYS, ArrayWriter, GraphStore
+from tasks.storage.graph_store import EDGE_ARRAYS, NODE_ARRAYS, SCORED_EDGE_ARRAYS, ArrayWriter, GraphStore
 from tasks.storage.manifests import SPLITS, is_of_type
 
 _NODE_SPLITS = ("train_idx", "valid_idx", "test_idx")
-_PAIRS = ("train_edges", "valid_edges", "test_edges", "valid_negative", "test_negative")
+_PAIRS = ("edge_ends", "train_edges", "valid_edges", "test_edges", "valid_negative", "test_negative")
 _UNCHANGED = tuple(
     f"{split}_{name}" for split in SPLITS for name in ("edge_weight", "relation", "negative_relation")
 )  # of relations, and in the order of pairs, which stays
@@ -35,12 +35,13 @@ def reorder(store: GraphStore, writer: ArrayWriter, order: NodeOrder) -> None:
     Memory: 8 to 16 bytes a node and a few chunks; the edges stay on disk.
     """
     names = {name for name in store.manifest.arrays if not is_of_type(name)}
-    handled = {*NODE_ARRAYS, *EDGE_ARRAYS, *_NODE_SPLITS, *_PAIRS, *_UNCHANGED, *_ADJACENCY, "relation_feat"}
+    unchanged = (*_UNCHANGED, *SCORED_EDGE_ARRAYS, *(_NODE_SPLITS if store.manifest.split_rows.are_edges else ()))
+    handled = {*NODE_ARRAYS, *EDGE_ARRAYS, *_NODE_SPLITS, *_PAIRS, *unchanged, *_ADJACENCY, "relation_feat"}
     assert names <= handled, f"arrays that partition does not know how to reorder: {sorted(names - handled)}"
     write_structure(store, writer, order)
     write_node_data(store, writer, order)
     for name in _NODE_SPLITS:
-        if name in names:
+        if name in names and name not in unchanged:
             writer.write(name, np.sort(order.old_to_new[store[name]]))
     by_part = ("train_edges", *_OF_TRAINING_EDGES) if store.manifest.split_rows.are_links else ()
     if by_part:
@@ -48,7 +49,7 @@ def reorder(store: GraphStore, writer: ArrayWriter, order: NodeOrder) -> None:
     for name in _PAIRS:
         if name in names and name not in by_part:
             gather(order.old_to_new, store[name], writer, name)
-    for name in _UNCHANGED:
+    for name in unchanged:
         if name in names and name not in by_part:
             writer.link(name, store)
 

@@ -78,13 +78,15 @@ class EdgeRules:
     source: IdSpace
     """The data set's own: shards are sorted in its ids, once for all snapshots."""
     existing: Callable[[Runs, ShardRef], Runs] | None = None
-    """Leaves the edges that are in a snapshot."""
+    """Leaves the edges that are in a snapshot, or that are not held out themselves."""
     held_out: Callable[[Runs, int], Runs] | None = None
     """Takes out, on link tasks, what is to be predicted; the number is the relation's."""
     codes: Mapping[str, State] = field(default_factory=dict)
     """Categorical columns whose codes become those of a model's training (`ReadsAsTrained.edge_codes`)."""
     encode: EncodeColumn | None = None
     """Makes numbers of a column of texts."""
+    scored: Array | None = None
+    """int64 (M,): numbers over all tables of the edges that are scored by their features too."""
 
 
 def build_edges(
@@ -108,7 +110,7 @@ class _Merge:
     ) -> None:
         config, ids, source = rules.config, rules.ids, rules.source
         self.context, self.ids, self.config, self.writer = context, ids, config, writer
-        self.existing, self.held_out = rules.existing, rules.held_out
+        self.existing, self.held_out, self.scored = rules.existing, rules.held_out, rules.scored
         self.scratch = ArrayWriter(scratch)
         self.data = EdgeData(store, ids, config.feature_dtype, self.scratch, rules.codes, rules.encode)
         self.threads = config.workers or os.cpu_count() or 1
@@ -119,7 +121,8 @@ class _Merge:
             offsets = source.offset(edge_type.source), source.offset(edge_type.target)
             id_bits = max(1, (source.num_nodes - 1).bit_length())
             packing = Packing(*offsets, id_bits, ids.symmetrize, config.self_loops != "keep")
-            plan = ShardPlan(packing, config.deduplicate and not ids.carries_data, ids.carries_data)
+            keeps_rows = ids.carries_data or (rules.existing is not None and rules.scored is not None)
+            plan = ShardPlan(packing, config.deduplicate and not keeps_rows, keeps_rows)
             for shard in store.shards(f"edges/{edge_type.name}"):
                 self.relations[shard] = index
                 cache = context.cache
@@ -139,6 +142,8 @@ class _Merge:
             report = {}
         report["num_edges"] = num_edges
         self.data.follow(out_indptr, out_eids, self.writer)
+        if self.scored is not None:
+            self.data.write_features(self.scored, self.writer, "scored")
         self._other_direction(out_indptr)
         return report
 

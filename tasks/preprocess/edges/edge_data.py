@@ -164,8 +164,13 @@ class EdgeData:
             _gather(eids, time, writer.create("edge_time", (size,), np.int64), 0)
         if len(self.ids.edge_types) > 1:
             self._write_types(indptr, eids, writer.create("edge_type", (size,), np.int16))
+        self.write_features(eids, writer)
+
+    def write_features(self, eids: Array, writer: ArrayWriter, of: str = "edge") -> None:
+        """Write `edge_feat` and `edge_feat_cat`, or those of others, of edges by their numbers over all tables."""
+        size = len(eids)
         if self.numeric:
-            out = writer.create("edge_feat", (size, self.feature_dim), self.feature_dtype)
+            out = writer.create(f"{of}_feat", (size, self.feature_dim), self.feature_dtype)
             self._columns(self.numeric, eids, out, np.float32, {})
             tamed = self.store.manifest.fit_before is not None
             for rows in blocks(size, _CHUNK_EDGES) if tamed or out.dtype == np.float16 else ():
@@ -176,7 +181,8 @@ class EdgeData:
                         "an edge feature is too large for float16 (65,504); set preprocess.feature_dtype=float32"
                     )
         if self.categorical:
-            self._write_categorical(size, eids, writer)
+            num_codes = sum(feature.dim for feature in self.categorical)
+            self._write_categorical(eids, writer.create(f"{of}_feat_cat", (size, num_codes), np.int32))
 
     def _columns(
         self, features: list[FeatureColumn], eids: Array, out: Array, dtype: Any, codes: dict[str, tuple[int, ...]]
@@ -194,7 +200,7 @@ class EdgeData:
                 _gather(eids, raw, out[:, place : place + feature.dim], absent)
             place += feature.dim
 
-    def _write_categorical(self, size: int, eids: Array, writer: ArrayWriter) -> None:
+    def _write_categorical(self, eids: Array, out: Array) -> None:
         """Codes as they are; one more code where a relation or an added self-loop has none."""
         cardinalities: list[int] = []
         codes: dict[str, tuple[int, ...]] = {}
@@ -211,7 +217,6 @@ class EdgeData:
             somewhere_absent = self.ids.add_loops or len(self._tables_with(feature.column)) < num_types
             codes[feature.column] = counts
             cardinalities += [count + somewhere_absent for count in self._as_trained(feature.column, counts)]
-        out = writer.create("edge_feat_cat", (size, len(cardinalities)), np.int32)
         self._columns(self.categorical, eids, out, np.int32, codes)
         self.categories = tuple(cardinalities)
 

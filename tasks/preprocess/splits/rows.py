@@ -15,7 +15,7 @@ from tasks.preprocess.splits.by_time import WrittenSplits, cut_ranks, span
 from tasks.preprocess.splits.snapshot import Snapshot
 from tasks.preprocess.transforms.base import GraphView
 from tasks.storage.dataset_store import DatasetStore
-from tasks.storage.graph_store import ArrayWriter
+from tasks.storage.graph_store import ArrayWriter, id_dtype
 from tasks.storage.manifests import SPLITS, DatasetManifest
 
 _CHUNK_ROWS = 1 << 20
@@ -33,7 +33,7 @@ def write_nodes(
     target = store.manifest.target_type
     if snapshot is None:
         limit = store.manifest.node_types[ids.type_index(target)].num_nodes
-        return _write_own(store, ids, writer, "node_id", ids.offset(target), limit)
+        return write_own(store, ids, writer, "node_id", ids.offset(target), limit)
     births = snapshot.births[snapshot.kept]
     if options.split == "time":
         splits = _nodes_by_time(snapshot, writer, options)
@@ -52,13 +52,14 @@ def write_graphs(
     store: DatasetStore, ids: IdSpace, writer: ArrayWriter, snapshot: Snapshot | None, options: SnapshotConfig
 ) -> WrittenSplits:
     """Write `train_idx`, ... of graphs, which have no snapshots. Raises DataError as `write_nodes` does."""
-    return _write_own(store, ids, writer, "graph_id", 0, store.manifest.num_graphs)
+    return write_own(store, ids, writer, "graph_id", 0, store.manifest.num_graphs)
 
 
-def _write_own(
+def write_own(
     store: DatasetStore, ids: IdSpace, writer: ArrayWriter, column: str, offset: int, limit: int
 ) -> WrittenSplits:
     """Write the data set's own split of `limit` rows, whose numbers in the graph begin with `offset`."""
+    kind = id_dtype(max(ids.num_nodes, limit))
     split_of = np.zeros(limit, np.int8)  # number of the split that each is in so far, 0: none
     sizes = {}
     for number, split in enumerate(SPLITS, start=1):
@@ -73,7 +74,7 @@ def _write_own(
         if np.count_nonzero(split_of == number) != len(rows):
             values, counts = np.unique(rows, return_counts=True)
             raise DataError(f"{int(values[counts > 1][0])} is in the split twice", path=f"split/{split}")
-        writer.write(f"{split}_idx", (np.sort(rows) + offset).astype(ids.id_type))
+        writer.write(f"{split}_idx", (np.sort(rows) + offset).astype(kind))
         sizes[split] = len(rows)
     return WrittenSplits(sizes)
 
@@ -110,8 +111,8 @@ def node_keys(seed: int, nodes: Array) -> Array:
 def training_rows(manifest: DatasetManifest, graph: GraphView) -> Array | None:
     """Return the nodes of the graph that transforms may learn from, ascending.
 
-    None: all, where pairs are split, or nothing. Else the training nodes, or the nodes of the training graphs; where
-    nodes are predicted at moments, those of all types that are older than the first moment that validates.
+    None: all, where pairs or edges are split, or nothing. Else the training nodes, or the nodes of the training graphs;
+    where nodes are predicted at moments, those of all types that are older than the first moment that validates.
     """
     if manifest.fit_before is not None:
         times = graph["node_time"]
@@ -120,7 +121,7 @@ def training_rows(manifest: DatasetManifest, graph: GraphView) -> Array | None:
         ]
         return np.concatenate(older)
     splits = [graph.get(f"{split}_idx") for split in SPLITS]
-    if not any(rows is not None and len(rows) for rows in splits):
+    if manifest.split_rows.are_edges or not any(rows is not None and len(rows) for rows in splits):
         return None
     train = graph["train_idx"].astype(np.int64)
     graph_offsets = graph.get("graph_offsets")

@@ -1,4 +1,4 @@
-"""What is held out, by what a task splits: rows (nodes, graphs), pairs, triples, or nothing."""
+"""What is held out, by what a task splits: rows (nodes, edges, graphs), pairs, triples, or nothing."""
 
 from __future__ import annotations
 
@@ -8,14 +8,20 @@ from configs.errors import RecipeError
 from configs.layout_options import LAYOUT
 from configs.schema import Recipe
 from tasks.preprocess.id_space import IdSpace
-from tasks.preprocess.splits import pairs, rows, triples
+from tasks.preprocess.splits import edges, pairs, rows, triples
 from tasks.preprocess.splits.by_time import WrittenSplits
 from tasks.preprocess.splits.snapshot import Snapshot
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import ArrayWriter
 from tasks.storage.manifests import SPLITS
 
-_WRITERS = {"node": rows.write_nodes, "graph": rows.write_graphs, "link": pairs.write, "triple": triples.write}
+_WRITERS = {
+    "node": rows.write_nodes,
+    "edge": edges.write,
+    "graph": rows.write_graphs,
+    "link": pairs.write,
+    "triple": triples.write,
+}
 
 
 def write_splits(

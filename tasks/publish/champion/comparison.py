@@ -221,7 +221,8 @@ def candidate(challenge: Challenge) -> Candidate:
     value, measured = challenge.measured_value()
     control = ""
     if recipe.tracking.publish == "best":
-        best, unable = best_control(gate, higher, value, measured, is_link=graph.split_rows.are_links)
+        of_ends = graph.split_rows.are_links or graph.split_rows.are_edges
+        best, unable = best_control(gate, higher, value, measured, is_link=of_ends)
         control = "" if best is None or graph.heads else best
         if unable:
             challenge.context.warn(

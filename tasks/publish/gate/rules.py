@@ -270,7 +270,7 @@ def best_control(
     """Return the best control that can serve in place of a model of this value, and better ones that cannot.
 
     `metric` is the gate's, and `higher` whether more of it is better; `controls`: see `controls_of`; `is_link`: pairs
-    have no control that serves but those of their ends' neighbours.
+    and edges have no control that serves but those of their ends' neighbours.
     """
     model = Candidate("", metric, value, higher)
     better = {name: bar for name, bar in controls.items() if not model.beats(bar) and bar != value}

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from tasks.storage.manifests import GraphManifest
 
 _FANOUT = (15, 10, 5)
-_ENDS_A_PAIR = 4  # of a positive pair and its negative
 
 
 def _split_fanouts(value: Any) -> Any:
@@ -138,6 +137,8 @@ class SampledConfig(SeedLoaderConfig):
     and 5 in all further layers."""
 
     keeps_nodes: ClassVar[bool] = False
+    ends_a_seed: ClassVar[int] = 1
+    """Nodes that are sampled around for each seed."""
 
     @field_validator("fanout")
     @classmethod
@@ -167,7 +168,7 @@ class SampledConfig(SeedLoaderConfig):
 
     def step_rows(self, num_nodes: int, num_parts: int, num_layers: int) -> list[int]:
         """Every hop multiplies the nodes, until there are no more."""
-        seeds = self.batch_size * (_ENDS_A_PAIR if "link" in self.tasks else 1)
+        seeds = self.batch_size * self.ends_a_seed
         grows = [1 + (fanout if fanout > 0 else num_nodes) for fanout in self.fanouts(num_layers)]
         return [min(num_nodes, seeds * math.prod(grows[:hop])) for hop in range(len(grows) + 1)]
 

@@ -34,10 +34,10 @@ _NODES_A_GRAPH = 30  # molecules; the data's own number would be better known th
 
 @LOADERS.options("auto", "full")
 class AutoConfig(LabelSeedsConfig):
-    """By task: `neighbor` for nodes, `graph` for graphs; for links `full_edge`, or `edge` beyond 5 million edges."""
+    """By task: `neighbor`, `labelled_edge` or `graph`; for links `full_edge`, or `edge` beyond 5 million edges."""
 
     name: str = "auto"
-    tasks: ClassVar[tuple[str, ...]] = ("node", "link", "graph")
+    tasks: ClassVar[tuple[str, ...]] = ("node", "edge", "link", "graph")
 
     def resolve(self, manifest: GraphManifest) -> LoaderConfig:
         """Choose by the task, and on link tasks by the graph's size."""
@@ -51,7 +51,12 @@ class AutoConfig(LabelSeedsConfig):
     def of_task(self, task: str, num_edges: int) -> LoaderConfig:
         """Return the loader of a task on a graph of so many edges."""
         link = FullEdgeConfig if num_edges <= FULL_ENCODER_EDGES else EdgeConfig
-        kinds: dict[str, type[SeedLoaderConfig]] = {"node": NeighborConfig, "link": link, "graph": GraphConfig}
+        kinds: dict[str, type[SeedLoaderConfig]] = {
+            "node": NeighborConfig,
+            "edge": LabelledEdgeConfig,
+            "link": link,
+            "graph": GraphConfig,
+        }
         return kinds[task](batch_size=self.batch_size)
 
 
@@ -79,9 +84,21 @@ class EdgeConfig(SampledConfig, NegativesConfig):
     """Sampled neighbourhoods around training edges and their negatives, the batch's own edges left out."""
 
     name: str = "edge"
+    ends_a_seed: ClassVar[int] = 4  # of a positive pair and its negative
     first_hop: Literal["auto", "sampled", "fused"] = "auto"
     """How the outermost hop reaches the model. sampled: as nodes with features; fused: its mean is taken while features
     are gathered, and they are never stored. auto: fused where the model reads that hop only through a mean or sum."""
+
+
+@LOADERS.options("labelled_edge", "labelled_edge")
+class LabelledEdgeConfig(SampledConfig, LabelSeedsConfig):
+    """Sampled neighbourhoods around labelled edges, these edges left out (but for dataset.scored_edges: keep)."""
+
+    name: str = "labelled_edge"
+    tasks: ClassVar[tuple[str, ...]] = ("edge",)
+    ends_a_seed: ClassVar[int] = 2
+    first_hop: Literal["auto", "sampled", "fused"] = "auto"
+    """How the outermost hop reaches the model; see `edge`."""
 
 
 @LOADERS.options("full_edge", "full")

@@ -1,0 +1,3 @@
+"""Edges that have labels."""
+
+from tasks.kinds.edge.kind import KIND as KIND
