@@ -201,6 +201,8 @@ class TaskManifest(Manifest):
     """Link tasks: whether held-out pairs that stand among other edges too stay there."""
     negative_kinds: tuple[str, ...] = ()
     """Link tasks of events: kinds of the negatives of each edge, as many of one as of another, kind by kind."""
+    num_candidates: int = 0
+    """Link tasks: targets that each held-out edge is ranked among where none are given; 0: one pool for all."""
     relation_feature_dim: int = 0
     """Columns of relations' features."""
     fit_before: int | None = None

@@ -19,6 +19,9 @@ from tasks.storage.manifests import SPLITS
 NEGATIVE_KINDS = ("random", "historical", "inductive")
 """Of events (Poursafaei and others, NeurIPS 2022, arXiv:2207.10128)."""
 
+_CANDIDATES = 100
+"""Of a held-out edge, where there are several relations."""
+
 OF_LINKS = {
     **dict.fromkeys(("source", "target", "relation_column", "label"), ("files",)),
     "known_pairs": ("files", "time"),
@@ -143,6 +146,13 @@ class TablesConfig(ComponentConfig):
     """Training, validation and test."""
     num_negatives: int = Field(default=100_000, ge=1)
     """Random pairs that could be edges and are none, which validation and test are ranked against (link tasks)."""
+    target_relation: str | None = None
+    """Link tasks with several edge tables: the relation that is predicted, by its name; the others are context, whose
+    messages pass and which are never asked about. null: of the only table."""
+    candidates: int | None = Field(default=None, ge=1, le=100_000)
+    """Link tasks: targets that each held-out edge's own is ranked among. They are drawn for its source, of what could
+    be joined to it, and none is joined to it in any split. null: 100 where there are several edge tables, else none are
+    drawn, and all edges are ranked against one pool (`num_negatives`)."""
 
     @model_validator(mode="after")
     def _consistent(self) -> TablesConfig:
@@ -155,11 +165,13 @@ class TablesConfig(ComponentConfig):
         self._check_graph_tables()
         if self.task != "link":
             self._check_labels(labelled)
+            if self.target_relation is not None or self.candidates is not None:
+                raise ValueError("target_relation and candidates are for link tasks; set task: link")
             if self.split.names_columns or self.split.known_pairs != "take_out" or self.split.negatives:
                 raise ValueError(f"split.{', '.join(sorted(OF_LINKS))} are for link tasks")
         else:
             self._check_link(labelled)
-        tables: tuple[NodeTableConfig | EdgeTableConfig, ...] = self.edges if self.task == "link" else self.nodes
+        tables: tuple[Any, ...] = (self.predicted_edges,) if self.task == "link" else self.nodes
         column = self.split.column
         if column is not None and any(
             column in (*table.features, *table.categorical, *table.texts) for table in tables
@@ -167,6 +179,27 @@ class TablesConfig(ComponentConfig):
             raise ValueError(f"split.column: {column!r} is a feature too; a model must not read what it is tested on")
         self._check_added()
         return self
+
+    @property
+    def predicted_edges(self) -> EdgeTableConfig:
+        """The edge table whose links are predicted. Raises ValueError where `target_relation` does not say which."""
+        names = [edges.relation for edges in self.edges]
+        wanted = self.target_relation
+        if wanted is None and len(names) == 1:
+            return self.edges[0]
+        if names.count(wanted or "") != 1:
+            known = f"the tables' relations are {', '.join(names)} (edges.relation; each its own name)"
+            if wanted is None:
+                raise ValueError(f"which links are predicted? Say target_relation; {known}")
+            raise ValueError(f"target_relation: {wanted!r} names no single table{did_you_mean(wanted, names)}; {known}")
+        return self.edges[names.index(str(wanted))]
+
+    @property
+    def num_candidates(self) -> int:
+        """Targets that each held-out edge's own is ranked among; 0: one pool for all."""
+        if self.candidates is None and len(self.edges) > 1 and self.split.label is None:
+            return _CANDIDATES
+        return self.candidates or 0
 
     def reads_versions(self, by: str) -> bool:
         """Whether a snapshot of these tables is the tables as they were, and not rows picked by their times."""
@@ -241,12 +274,17 @@ class TablesConfig(ComponentConfig):
     def _check_link(self, labelled: list[str]) -> None:
         if labelled or self.labels:
             raise ValueError("a link task has no labels: leave out `label` and `labels`")
-        edges = self.edges[0]
-        if len(self.edges) != 1 or edges.source_type != edges.target_type:
+        edges = self.predicted_edges
+        is_typed = len(self.edges) > 1 or edges.source_type != edges.target_type
+        if edges.relation_column and is_typed:
             raise ValueError(
-                "a link task needs one edge table within one node type; several relations go into one table with a "
-                "column that names them (edges.relation_column)"
+                f"edges {edges.relation}: links are predicted in one relation where there are several tables or node "
+                "types: put it into a table of its own, and leave relation_column to the others"
             )
+        if is_typed and self.split.negatives:
+            raise ValueError("split.negatives are of one edge table within one node type; say `candidates` instead")
+        if self.candidates and (self.split.negatives or self.split.label):
+            raise ValueError("candidates: negatives are given or of kinds here (split); leave candidates out")
         if self.split.by == "files" and (edges.relation_column is None) != (self.split.relation_column is None):
             given, missing = "edges", "split"
             if edges.relation_column is None:

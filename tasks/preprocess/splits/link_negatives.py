@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from tasks.arrays import Array, blocks
 from tasks.edge_ends import Pairs, find_ends, write_ends
-from tasks.negatives import among_edges, draw_pool, graph_pairs, split_pairs
+from tasks.negatives import among_edges, draw_candidates, draw_pool, graph_pairs, split_pairs
 from tasks.preprocess.transforms.base import GraphView
 from tasks.stage import StageContext
 from tasks.storage.graph_store import ArrayWriter
@@ -42,9 +43,15 @@ def complete_negatives(
     for code, split in enumerate(SPLITS[1:]):
         given = graph.get(f"{split}_negative")
         if given is None:
-            edges, count = graph_pairs(graph.get), len(graph[f"{split}_edges"])
-            pool = draw_pool(code, count, num_nodes, _SEED, edges, directed=directed, ends=ends)
-            writer.write(f"{split}_negative", np.stack([pool["src"], pool["dst"]], 1))
+            edges, positive = graph_pairs(graph.get), graph[f"{split}_edges"]
+            drawn: Any = (num_nodes, _SEED, edges)
+            options: Any = {"directed": directed, "ends": ends}
+            if manifest.num_candidates:
+                negative = draw_candidates(code, positive[:, 0], manifest.num_candidates, *drawn, **options)
+            else:
+                pool = draw_pool(code, len(positive), *drawn, **options)
+                negative = np.stack([pool["src"], pool["dst"]], 1)
+            writer.write(f"{split}_negative", negative)
         elif not manifest.negative_kinds:  # those of events are meant to be edges at other times
             pairs, relation = given.reshape(-1, 2), graph.get(f"{split}_negative_relation")
             num_edges = _count_edges(pairs, graph, relation, directed)
