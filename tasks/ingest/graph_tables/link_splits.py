@@ -26,7 +26,6 @@ from tasks.ingest.writer import written_columns, written_pairs
 from tasks.negatives import draw_pool
 from tasks.pair_set import pair_numbers
 from tasks.sizes import BYTES_A_PAIR, need_memory
-from tasks.storage.graph_store import id_dtype
 from tasks.storage.manifests import LEFT_OUT, SPLITS
 
 

@@ -34,8 +34,8 @@ _NODES_A_GRAPH = 30  # molecules; the data's own number would be better known th
 
 @LOADERS.options("auto", "full")
 class AutoConfig(LabelSeedsConfig):
-    """By task: `neighbor` for nodes, `graph` for graphs; for links `full_edge`, or `edge` beyond 5 million edges and where
-    each edge is ranked among candidates."""
+    """By task: `neighbor` for nodes, `graph` for graphs; for links `full_edge`, or `edge` beyond 5 million edges and
+    where each edge is ranked among candidates."""
 
     name: str = "auto"
     tasks: ClassVar[tuple[str, ...]] = ("node", "link", "graph")
