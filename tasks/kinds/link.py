@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from configs.errors import RecipeError
 from configs.registry import EVALUATORS
 from tasks.arrays import Array
 from tasks.evaluators import metrics
@@ -59,6 +60,7 @@ class LinkKind(PairKind):
     """Pairs stand beside negatives, all in one relation or each in its own."""
 
     asked_by = "pairs"
+    lists_for_nodes = True
     keeps_layers = True
     words = "pairs"
 
@@ -124,7 +126,10 @@ class LinkKind(PairKind):
         return f"{negative.size:,} negative edges of {rows.split} are left out of the file: {why}"
 
     def answers(self, opened: Opened, rows: TaskRows, deciding: Deciding) -> Iterator[Columns]:
-        """Score pairs that somebody asks about; where links are predicted by relation, in each of them."""
+        """Score pairs that somebody asks about, in each relation that links are predicted in; list targets of nodes."""
+        if rows.items.ndim == 1:
+            yield from self._lists(opened, rows)
+            return
         predictor, model = opened.predictor, opened.model
         relations: list[str | None] = [None]
         if model.scores_relations:
@@ -136,6 +141,25 @@ class LinkKind(PairKind):
                 if name is not None:
                     columns["relation"] = pa.repeat(name, len(rows.items[part]))
                 yield columns | {"score": pa.array(finite(score(part, None if name is None else number)), pa.float32())}
+
+    def _lists(self, opened: Opened, rows: TaskRows) -> Iterator[Columns]:
+        """List the best targets of nodes; what they are joined to already is left out."""
+        from tasks.inference.best_targets import best_targets
+
+        assert opened.dataset is not None
+        manifest, links = opened.store.manifest, opened.dataset.manifest.edge_types[0]
+        if opened.model.scores_relations:
+            raise RecipeError("--nodes lists targets in one relation, and this model scores several; give --pairs FILE")
+        candidates = np.sort(opened.ids.nodes_of_type(links.target))
+        directed = self.is_directed(opened.dataset.manifest, symmetric=manifest.symmetric)
+        directed |= links.source != links.target
+        ranked = best_targets(opened.predictor, opened.model, rows.items, candidates, rows.most, directed=directed)
+        for best in ranked:
+            ends = np.stack([rows.items[best.source], best.target], 1)
+            yield self._ends(opened, ends) | {
+                "place": pa.array(best.place, pa.int32()),
+                "score": pa.array(finite(best.score), pa.float32()),
+            }
 
     def controls(self, graph: ControlledGraph, num_scores: int) -> Controls:
         """Fit what looks at ends' features and neighbours."""
