@@ -93,7 +93,7 @@ class NodeEncoder(nn.Module):
         self.out_dim = dim if mapped else width
         if self.embedding is None and embedded_types:
             self.embedding = nn.Embedding(facts.num_nodes, self.out_dim)  # a row for all: ids of types may be mixed
-            nn.init.xavier_uniform_(self.embedding.weight)
+            nn.init.uniform_(self.embedding.weight, -1, 1)  # as large as a linear map of standardised features
         is_embedded = torch.zeros(node_types).index_fill(0, torch.tensor(embedded_types, dtype=torch.int64), 1)
         self.is_embedded: Tensor | None
         self.register_buffer("is_embedded", is_embedded[:, None] if embedded_types else None, persistent=False)
