@@ -203,6 +203,9 @@ class TaskManifest(Manifest):
     """Link tasks of events: kinds of the negatives of each edge, as many of one as of another, kind by kind."""
     num_candidates: int = 0
     """Link tasks: targets that each held-out edge is ranked among where none are given; 0: one pool for all."""
+    has_context: bool = False
+    """Link tasks: whether links are those of the first of `edge_types` alone, and the others are context, whose edges
+    carry messages also between the ends of what is predicted."""
     relation_feature_dim: int = 0
     """Columns of relations' features."""
     fit_before: int | None = None

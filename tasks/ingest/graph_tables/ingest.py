@@ -121,8 +121,8 @@ def _ingest_graph(config: TablesConfig, context: StageContext, intake: Intake) -
         "keep_known_pairs": config.split.known_pairs == "keep",
         "negative_kinds": config.split.negatives,
         "num_candidates": config.num_candidates,
+        "has_context": len(config.edges) > 1,
     }
-
     return dataset_fields(
         writer,
         config.title,

@@ -43,7 +43,8 @@ def complete_negatives(
     for code, split in enumerate(SPLITS[1:]):
         given = graph.get(f"{split}_negative")
         if given is None:
-            edges, positive = graph_pairs(graph.get), graph[f"{split}_edges"]
+            positive = graph[f"{split}_edges"]
+            edges = (split_pairs if manifest.has_context else graph_pairs)(graph.get)
             drawn: Any = (num_nodes, _SEED, edges)
             options: Any = {"directed": directed, "ends": ends}
             if manifest.num_candidates:

@@ -14,7 +14,7 @@ from models.kernels.memory import recycled
 from tasks.arrays import Array
 from tasks.counter_random import bits, permute
 from tasks.sampling.neighborhoods.in_edges import InEdges, Sample
-from tasks.sampling.neighborhoods.relabel import Numbering, hash_pairs, leave_out, lower_degrees
+from tasks.sampling.neighborhoods.relabel import ALL_ASKED, AskedEdges, Numbering, hash_pairs, leave_out, lower_degrees
 
 
 @njit(cache=True, nogil=True)
@@ -48,6 +48,7 @@ class NeighborSampler:
         *,
         inverse_chances: bool = False,
         positions: bool = True,
+        asked: AskedEdges = ALL_ASKED,
     ) -> None:
         """Open a graph.
 
@@ -57,7 +58,9 @@ class NeighborSampler:
             fanouts: neighbours a layer, from the seeds outwards; -1: all.
             inverse_chances: whether to fill `Sample.weight`, for models that multiply messages by the edges' weights.
             positions: whether samples tell the CSC positions of their edges.
+            asked: edges that `excluded` pairs are; others between the same nodes stay.
         """
+        self.asked = asked
         self.fanouts = fanouts
         self.positions = positions
         self.edges = InEdges(indptr, indices, inverse_chances=inverse_chances)
@@ -104,7 +107,7 @@ class NeighborSampler:
         if layers and not open_last:
             degrees.append(self.edges.degrees(nodes))
             if banned is not None:
-                lower_degrees(self.edges.indptr, self.edges.indices, seeds, banned, degrees[-1])
+                lower_degrees(self.edges.indptr, self.edges.indices, seeds, banned, degrees[-1], self.asked)
         for layer, degree in zip(layers, degrees, strict=False):
             layer.degree = degree
         return nodes, layers[::-1]
@@ -122,8 +125,8 @@ class NeighborSampler:
         """Draw one layer's edges; sources are node ids."""
         layer = self.edges.draw(nodes, fanout, key)
         if banned is not None:
-            leave_out(layer, len(seeds), banned)
-            lower_degrees(self.edges.indptr, self.edges.indices, seeds, banned, layer.degree)
+            leave_out(layer, len(seeds), banned, self.asked)
+            lower_degrees(self.edges.indptr, self.edges.indices, seeds, banned, layer.degree, self.asked)
         if not self.positions:
             layer.positions = None
         return layer
