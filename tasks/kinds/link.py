@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,6 +35,8 @@ _SECONDARY = ("average_precision", "rocauc", "mrr")
 _BY_RELATION = ("rocauc", "pr_auc", "f1", "average_precision")
 """Of links that are predicted by relation, as GATNE (KDD 2019) has them."""
 _MAX_NEGATIVE_ROWS = 5_000_000
+_DEGREES = (0, 1, 2, 5, 10, 30, 100, 1000)
+"""Where groups of ends begin, by their training edges."""
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -189,6 +192,22 @@ class LinkKind(PairKind):
             "evaluate.evaluator.relations"
         )
         name_thin(counts, "relations", list(relations_of(graph.manifest)), why, warn)
+
+    def grouped_by(self, opened: Opened, items: Array, names: Collection[str]) -> Columns:
+        """Return how many training edges each end has: what is new to a model has none."""
+        if "degree" not in names:
+            return {}
+        train, columns = np.asarray(opened.store["train_edges"]), Columns()
+        spans = itertools.pairwise(_DEGREES)
+        texts = pa.array(
+            [str(low) if high - low == 1 else f"{low} to {high - 1}" for low, high in spans]
+            + [f"{_DEGREES[-1]} or more"]
+        )
+        for end, name in enumerate(("source", "target")):
+            degree = np.bincount(train[:, end], minlength=opened.store.manifest.num_nodes)[np.asarray(items)[:, end]]
+            code = np.searchsorted(_DEGREES, degree, side="right") - 1
+            columns[f"training edges of the {name}"] = pa.DictionaryArray.from_arrays(pa.array(code), texts)
+        return columns
 
     def diagnose(self, opened: Opened, split: str, prediction: Prediction) -> dict[str, Any]:
         """Return histograms of scores and ranks."""
