@@ -34,7 +34,8 @@ def bought_and_seen(**options: Any) -> dict[str, Any]:
     ends = {"source": "user", "target": "item", "source_type": "user", "target_type": "item"}
     edges = [{"relation": name, "files": f"{name}.parquet", **ends} for name in ("seen", "bought")]
     split = {"by": "ratio", "train": 0.6, "valid": 0.2, "test": 0.2}
-    return {"name": "tables", "task": "link", "target_relation": "bought", "edges": edges, "split": split, **options}
+    made = {"name": "tables", "task": "link", "target_relation": "bought", "edges": edges, "split": split}
+    return {**made, **options}
 
 
 def pairs_of(graph: GraphStore, relation: str) -> Pairs:
@@ -50,7 +51,7 @@ def as_set(pairs: Any) -> Pairs:
 
 @pytest.fixture
 def graph(run: Run) -> GraphStore:
-    made: GraphStore = run(bought_and_seen()).graph
+    made: GraphStore = run(bought_and_seen(candidates=100)).graph
     return made
 
 

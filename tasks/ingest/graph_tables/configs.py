@@ -19,9 +19,6 @@ from tasks.storage.manifests import SPLITS
 NEGATIVE_KINDS = ("random", "historical", "inductive")
 """Of events (Poursafaei and others, NeurIPS 2022, arXiv:2207.10128)."""
 
-_CANDIDATES = 100
-"""Of a held-out edge, where there are several relations."""
-
 OF_LINKS = {
     **dict.fromkeys(("source", "target", "relation_column", "label"), ("files",)),
     "known_pairs": ("files", "time"),
@@ -151,8 +148,8 @@ class TablesConfig(ComponentConfig):
     messages pass and which are never asked about. null: of the only table."""
     candidates: int | None = Field(default=None, ge=1, le=100_000)
     """Link tasks: targets that each held-out edge's own is ranked among. They are drawn for its source, of what could
-    be joined to it, and none is joined to it in any split. null: 100 where there are several edge tables, else none are
-    drawn, and all edges are ranked against one pool (`num_negatives`)."""
+    be joined to it, and none is joined to it in any split. null: where there are several edge tables or two node types
+    all targets are ranked for each source, else all edges against one pool (`num_negatives`)."""
 
     @model_validator(mode="after")
     def _consistent(self) -> TablesConfig:
@@ -195,11 +192,14 @@ class TablesConfig(ComponentConfig):
         return self.edges[names.index(str(wanted))]
 
     @property
-    def num_candidates(self) -> int:
-        """Targets that each held-out edge's own is ranked among; 0: one pool for all."""
-        if self.candidates is None and len(self.edges) > 1 and self.split.label is None:
-            return _CANDIDATES
-        return self.candidates or 0
+    def is_typed(self) -> bool:
+        """Whether links have other relations beside them, or join two node types."""
+        return len(self.edges) > 1 or self.edges[0].source_type != self.edges[0].target_type
+
+    @property
+    def ranks_targets(self) -> bool:
+        """Whether all targets are ranked for each source."""
+        return self.is_typed and self.candidates is None and self.split.label is None
 
     def reads_versions(self, by: str) -> bool:
         """Whether a snapshot of these tables is the tables as they were, and not rows picked by their times."""
@@ -275,13 +275,12 @@ class TablesConfig(ComponentConfig):
         if labelled or self.labels:
             raise ValueError("a link task has no labels: leave out `label` and `labels`")
         edges = self.predicted_edges
-        is_typed = len(self.edges) > 1 or edges.source_type != edges.target_type
-        if edges.relation_column and is_typed:
+        if edges.relation_column and self.is_typed:
             raise ValueError(
                 f"edges {edges.relation}: links are predicted in one relation where there are several tables or node "
                 "types: put it into a table of its own, and leave relation_column to the others"
             )
-        if is_typed and self.split.negatives:
+        if self.is_typed and self.split.negatives:
             raise ValueError("split.negatives are of one edge table within one node type; say `candidates` instead")
         if self.candidates and (self.split.negatives or self.split.label):
             raise ValueError("candidates: negatives are given or of kinds here (split); leave candidates out")

@@ -120,7 +120,8 @@ def _ingest_graph(config: TablesConfig, context: StageContext, intake: Intake) -
         "num_relations": len(readers[0].relations.names),
         "keep_known_pairs": config.split.known_pairs == "keep",
         "negative_kinds": config.split.negatives,
-        "num_candidates": config.num_candidates,
+        "num_candidates": config.candidates or 0,
+        "ranks_targets": config.ranks_targets,
         "has_context": len(config.edges) > 1,
     }
     return dataset_fields(

@@ -122,7 +122,7 @@ class LinkSplitter:
                 why = f"no edge of relation {name!r} trains: nothing is known of it; leave it out, or hold out less"
                 raise DataError(why, path=self.edges.names)
         for code, name in enumerate(SPLITS[1:]):
-            if f"{name}_negative" in self._tables or self.config.num_candidates or self.targets is not self.nodes:
+            if f"{name}_negative" in self._tables or self.config.candidates or self.config.is_typed:
                 continue  # given, or drawn by preprocess, which knows all types
             draw = self._draw_kinds if self.split.negatives else self._draw_pool
             self.writer.write(f"split/{name}_negative", draw(code, name))

@@ -42,7 +42,7 @@ def complete_negatives(
     write_ends(find_ends(split_pairs(graph.get, ["train"]), num_nodes, directed=manifest.directed), num_nodes, writer)
     for code, split in enumerate(SPLITS[1:]):
         given = graph.get(f"{split}_negative")
-        if given is None:
+        if given is None and not manifest.ranks_targets:
             positive = graph[f"{split}_edges"]
             edges = (split_pairs if manifest.has_context else graph_pairs)(graph.get)
             drawn: Any = (num_nodes, _SEED, edges)
@@ -53,7 +53,7 @@ def complete_negatives(
                 pool = draw_pool(code, len(positive), *drawn, **options)
                 negative = np.stack([pool["src"], pool["dst"]], 1)
             writer.write(f"{split}_negative", negative)
-        elif not manifest.negative_kinds:  # those of events are meant to be edges at other times
+        elif given is not None and not manifest.negative_kinds:  # those of events are meant to be edges at other times
             pairs, relation = given.reshape(-1, 2), graph.get(f"{split}_negative_relation")
             num_edges = _count_edges(pairs, graph, relation, directed)
             if num_edges:

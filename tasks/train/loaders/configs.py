@@ -43,7 +43,7 @@ class AutoConfig(LabelSeedsConfig):
     def resolve(self, manifest: GraphManifest) -> LoaderConfig:
         """Choose by the task, and on link tasks by the graph's size."""
         # An edge that is asked about must not carry messages: candidates are told from it by that.
-        num_edges = FULL_ENCODER_EDGES + 1 if manifest.num_candidates else manifest.num_edges
+        num_edges = FULL_ENCODER_EDGES + 1 if manifest.num_candidates or manifest.ranks_targets else manifest.num_edges
         chosen = self.of_task(manifest.task, num_edges)
         if self.balance == "none":
             return chosen
