@@ -157,7 +157,7 @@ class Evaluation:
 
     def _parts_of(self, rows: TaskRows, prediction: Prediction) -> dict[str, Any]:
         """Return the metric in groups of a split's rows, and the rows that the model is most wrong about."""
-        of_pairs = prediction.ranks_each_edge
+        of_pairs = prediction.ranks_each_edge or self.kind.groups_lists
         if prediction.label is None and not of_pairs:
             return {}
         metric, wanted = self.measuring.metric, self.job.groups

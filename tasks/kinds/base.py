@@ -83,6 +83,8 @@ class Kind:
     """What a file of what is asked about names: `nodes`, `graphs`, `pairs`, or `queries` of triples."""
     lists_for_nodes: ClassVar[bool] = False
     """Whether a file of nodes may be asked about too, for each of which the best targets are listed."""
+    groups_lists: ClassVar[bool] = False
+    """Whether the metric of ranked lists is told in groups of rows."""
     vectors_of: ClassVar[str] = "nodes"
     """What its models have vectors of: `nodes` or `graphs`."""
     mixes_types: ClassVar[bool] = False

@@ -59,6 +59,16 @@ class PairKind(Kind):
         return hashes
 
 
+def training_edges(opened: Opened, nodes: Array, end: int) -> pa.Array:
+    """Return a group for each node, (n,), by how many training edges have it at an end: 0 (source) or 1."""
+    train = np.asarray(opened.store["train_edges"])[:, end]
+    spans = itertools.pairwise(_DEGREES)
+    texts = [str(low) if high - low == 1 else f"{low} to {high - 1}" for low, high in spans]
+    degree = np.bincount(train, minlength=opened.store.manifest.num_nodes)[nodes]
+    code = pa.array(np.searchsorted(_DEGREES, degree, side="right") - 1)
+    return pa.DictionaryArray.from_arrays(code, pa.array([*texts, f"{_DEGREES[-1]} or more"]))
+
+
 class LinkKind(PairKind):
     """Pairs stand beside negatives, all in one relation or each in its own."""
 
@@ -197,17 +207,10 @@ class LinkKind(PairKind):
         """Return how many training edges each end has: what is new to a model has none."""
         if "degree" not in names:
             return {}
-        train, columns = np.asarray(opened.store["train_edges"]), Columns()
-        spans = itertools.pairwise(_DEGREES)
-        texts = pa.array(
-            [str(low) if high - low == 1 else f"{low} to {high - 1}" for low, high in spans]
-            + [f"{_DEGREES[-1]} or more"]
-        )
-        for end, name in enumerate(("source", "target")):
-            degree = np.bincount(train[:, end], minlength=opened.store.manifest.num_nodes)[np.asarray(items)[:, end]]
-            code = np.searchsorted(_DEGREES, degree, side="right") - 1
-            columns[f"training edges of the {name}"] = pa.DictionaryArray.from_arrays(pa.array(code), texts)
-        return columns
+        return {
+            f"training edges of the {name}": training_edges(opened, np.asarray(items)[:, end], end)
+            for end, name in enumerate(("source", "target"))
+        }
 
     def diagnose(self, opened: Opened, split: str, prediction: Prediction) -> dict[str, Any]:
         """Return histograms of scores and ranks."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from tasks.arrays import Array, blocks
 from tasks.evaluators.prediction import Prediction
 from tasks.kinds.base import ROWS_AT_A_TIME, Columns, Kind, TaskRows
 from tasks.kinds.judged import Deciding
-from tasks.kinds.link import PairKind
+from tasks.kinds.link import PairKind, training_edges
 from tasks.kinds.ranking import RankingKind, diagnose_ranked, list_length, recommended
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
@@ -29,6 +29,7 @@ class RecommendationKind(RankingKind):
     """Rows are the sources of a split's edges, whose targets are right; those of other splits are no candidates."""
 
     lists_for_nodes = True
+    groups_lists = True
     keeps_layers = False  # a matrix product's bits follow from all its rows
 
     def rows(self, predictor: Predictor, split: str) -> TaskRows:
@@ -67,6 +68,10 @@ class RecommendationKind(RankingKind):
         assert prediction.ranked.lists is not None
         covered = recommended(prediction.ranked.lists, TargetLinks(opened.store, split).num_candidates)
         return {"ranked": diagnose_ranked(prediction.ranked) | covered}
+
+    def grouped_by(self, opened: Opened, items: Array, names: Collection[str]) -> Columns:
+        """Return how many training edges each source has."""
+        return {"training edges of the source": training_edges(opened, items, 0)} if "degree" in names else {}
 
     def row_hashes(
         self, store: GraphStore, dataset: DatasetStore, split: str, *, directed: bool, reverse: bool = False
