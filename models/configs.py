@@ -215,7 +215,7 @@ class RgcnConfig(ModelConfig):
 
     def embedded_types(self, facts: GraphFacts) -> tuple[int, ...]:
         """Return the numbers of the types whose nodes have a learnt vector, where there are features."""
-        chosen = self.learnt_rows or ("without_features" if facts.task == "link" else "none")
+        chosen = self.learnt_rows or ("without_features" if facts.scores_pairs else "none")
         if chosen == "none" or not (facts.feature_dim or facts.categories):
             return ()
         columns = zip(facts.node_columns, facts.node_codes, strict=True)  # none where every type has all of them

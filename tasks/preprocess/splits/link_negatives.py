@@ -71,7 +71,8 @@ def complete_negatives(
                     "the graph, which is bipartite: no edge does, and that alone tells them. Leave the negatives out, "
                     "and they are drawn from what could be an edge"
                 )
-    texts = [] if names else [f"negatives join {ends.text(num_nodes)}"]
+    each = f", {manifest.num_candidates} for each held-out edge," if manifest.num_candidates else ""
+    texts = [] if names else [f"negatives{each} join {ends.text(num_nodes)}"]
     for number, name in enumerate(names):
         ends = find_ends(_pairs_of(graph, number), num_nodes, directed=manifest.directed)
         texts.append(f"negatives of {name} join {ends.text(num_nodes)}")
