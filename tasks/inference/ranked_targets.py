@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from torch import Tensor
 
 from models.base import GraphModel
 from models.layers.output_heads import LinkHead
@@ -11,6 +14,7 @@ from tasks.evaluators.prediction import finite
 from tasks.evaluators.ranked_rows import RankedRows
 from tasks.inference.predictor import Predictor, evaluating
 from tasks.inference.ranked import ranked_by
+from tasks.inference.rule import Rule
 from tasks.sampling.relational.links import RankedLinks
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import SPLITS, RankingTask
@@ -28,9 +32,10 @@ class TargetLinks(RankedLinks):
     def __init__(self, store: GraphStore, split: str | None) -> None:
         """`split`: the one that is asked about; None: nothing is right, and all links are known."""
         manifest, size = store.manifest, store.manifest.num_nodes
-        pairs = {name: np.asarray(store[f"{name}_edges"], np.int64) for name in SPLITS}
+        there = {name: store.get(f"{name}_edges") for name in SPLITS}
+        pairs = {name: np.asarray(one, np.int64) for name, one in there.items() if one is not None}
         kinds = np.asarray(store["node_type"]) if "node_type" in store else np.zeros(size, np.int16)
-        source, target = kinds[pairs["train"][0]]
+        source, target = manifest.relation_ends[0] if manifest.relation_ends else kinds[pairs["train"][0]]
         self.candidates = np.flatnonzero(kinds == target)
         self.num_candidates = len(self.candidates)
         self.candidate_time = np.zeros(self.num_candidates, np.int64)
@@ -46,8 +51,7 @@ class TargetLinks(RankedLinks):
         self._right_task, ends = np.divmod(keys[0], size)
         self._right = self._column[ends].astype(np.int64)
         self._by_entity = self._ordered(np.setdiff1d(keys[1], keys[0], assume_unique=True), size)
-        train = np.unique(pairs["train"][:, 0] * size + pairs["train"][:, 1])
-        self._trained = self._ordered(train, size)
+        self._trained = self._ordered(np.unique(pairs["train"][:, 0] * size + pairs["train"][:, 1]), size)
         self._owners, columns, _ = self._trained
         order = np.argsort(columns, kind="stable")
         self._owners, self._times = self._owners[order], np.zeros(len(order), np.int64)
@@ -83,17 +87,22 @@ def ranked_targets(
     Decoders that are products take one matrix product for many sources, others a pass for each pair.
     """
     links, head = TargetLinks(predictor.store, split), model.head
+    vectors: Any = None
+    targets: Tensor | None = None
+
+    def score(tasks: Array, _: int) -> Array:
+        if targets is not None:
+            assert isinstance(head, LinkHead)
+            return finite(head.score_all(predictor.tensor(vectors[tasks]), targets).cpu().numpy())
+        pairs = np.stack([np.repeat(tasks, links.num_candidates), np.tile(links.candidates, len(tasks))], 1)
+        if isinstance(model, Rule):
+            return finite(model.pair_scores(pairs).reshape(len(tasks), -1))
+        return finite(predictor.pair_scores(model, vectors, pairs).reshape(len(tasks), -1))
+
+    if isinstance(model, Rule):
+        return ranked_by(links, sources, score, k)
     with evaluating(model):
         vectors = predictor.node_vectors(model)
-        by_product = isinstance(head, LinkHead) and head.mlp is None
-        targets = predictor.tensor(vectors[links.candidates]) if by_product else None
-
-        def score(tasks: Array, _: int) -> Array:
-            if targets is not None:
-                scores = head.score_all(predictor.tensor(vectors[tasks]), targets).cpu().numpy()
-            else:
-                ends = np.repeat(tasks, links.num_candidates), np.tile(links.candidates, len(tasks))
-                scores = predictor.pair_scores(model, vectors, np.stack(ends, 1)).reshape(len(tasks), -1)
-            return finite(scores)
-
+        if isinstance(head, LinkHead) and head.mlp is None:
+            targets = predictor.tensor(vectors[links.candidates])
         return ranked_by(links, sources, score, k)

@@ -18,6 +18,7 @@ from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.several import make_evaluator
 from tasks.kinds.base import Columns, Kind, Names, TaskRows, Warn, cut, finite
 from tasks.kinds.judged import Deciding, split_column
+from tasks.kinds.of import kind_named
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_facts import relations_of
 from tasks.storage.graph_store import GraphStore
@@ -141,7 +142,11 @@ class LinkKind(PairKind):
     def answers(self, opened: Opened, rows: TaskRows, deciding: Deciding) -> Iterator[Columns]:
         """Score pairs that somebody asks about, in each relation that links are predicted in; list targets of nodes."""
         if rows.items.ndim == 1:
-            yield from self._lists(opened, rows)
+            if opened.model.scores_relations:
+                raise RecipeError(
+                    "--nodes lists targets in one relation, and this model scores several; give --pairs FILE"
+                )
+            yield from kind_named("recommendation").answers(opened, rows, deciding)
             return
         predictor, model = opened.predictor, opened.model
         relations: list[str | None] = [None]
@@ -154,25 +159,6 @@ class LinkKind(PairKind):
                 if name is not None:
                     columns["relation"] = pa.repeat(name, len(rows.items[part]))
                 yield columns | {"score": pa.array(finite(score(part, None if name is None else number)), pa.float32())}
-
-    def _lists(self, opened: Opened, rows: TaskRows) -> Iterator[Columns]:
-        """List the best targets of nodes; what they are joined to already is left out."""
-        from tasks.inference.best_targets import best_targets
-
-        assert opened.dataset is not None
-        manifest, links = opened.store.manifest, opened.dataset.manifest.edge_types[0]
-        if opened.model.scores_relations:
-            raise RecipeError("--nodes lists targets in one relation, and this model scores several; give --pairs FILE")
-        candidates = np.sort(opened.ids.nodes_of_type(links.target))
-        directed = self.is_directed(opened.dataset.manifest, symmetric=manifest.symmetric)
-        directed |= links.source != links.target
-        ranked = best_targets(opened.predictor, opened.model, rows.items, candidates, rows.most, directed=directed)
-        for best in ranked:
-            ends = np.stack([rows.items[best.source], best.target], 1)
-            yield self._ends(opened, ends) | {
-                "place": pa.array(best.place, pa.int32()),
-                "score": pa.array(finite(best.score), pa.float32()),
-            }
 
     def controls(self, graph: ControlledGraph, num_scores: int) -> Controls:
         """Fit what looks at ends' features and neighbours."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from configs.load import build_recipe
 from configs.registry import MODELS
@@ -20,6 +21,7 @@ from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
 from tests.apply.test_needs import Prepared
 from tests.ingest.movies import movie_tables
+from tests.support import as_partition, link_graph
 
 Wanted = dict[int, tuple[list[int], list[float]]]
 
@@ -47,13 +49,18 @@ def reference(graph: GraphStore, split: str, scores: Any) -> Wanted:
 
 @pytest.mark.parametrize("decoder", ["dot", "mlp"])
 @pytest.mark.parametrize("split", ["valid", "test"])
-def test_places_and_lists_are_those_of_a_loop(tmp_path: Path, home: Home, decoder: str, split: str) -> None:
+def test_places_and_lists_are_those_of_a_loop(
+    tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch, decoder: str, split: str
+) -> None:
     graph = graph_of(tmp_path, home)
     config = MODELS.config({"name": "rgcn", "hidden_dim": 8, "num_layers": 2, "decoder": decoder})
-    model = MODELS.create(config, graph_facts(graph.manifest)).double().float()
-    predictor = Predictor(graph)
+    model, predictor = MODELS.create(config, graph_facts(graph.manifest)), Predictor(graph)
+    for weight in model.head.parameters():  # whole numbers are the same in any order of sums, and often equal
+        weight.data = weight.data.mul(8).round()
+    rng = np.random.default_rng(2)
+    vectors = torch.from_numpy(rng.integers(-3, 4, (graph.manifest.num_nodes, 8)).astype(np.float32))
+    monkeypatch.setattr(predictor, "node_vectors", lambda _: vectors)
     with evaluating(model):
-        vectors = predictor.node_vectors(model)
         every = np.stack(np.divmod(np.arange(graph.manifest.num_nodes**2), graph.manifest.num_nodes), 1)
         table = predictor.pair_scores(model, vectors, every).reshape(graph.manifest.num_nodes, -1)
     wanted = reference(graph, split, lambda a, b: float(table[a, b]))
@@ -62,10 +69,32 @@ def test_places_and_lists_are_those_of_a_loop(tmp_path: Path, home: Home, decode
     assert rows.items.tolist() == list(wanted)
     ranked = ranked_targets(predictor, model, rows.items, split, 7)
     assert ranked.lists is not None
-    for row, (order, places) in enumerate(wanted.values()):
+    for row, (source, (order, places)) in enumerate(wanted.items()):
         np.testing.assert_allclose(ranked.places[row, : len(places)], places)
         assert ranked.counts[row] == len(places)
-        assert ranked.lists.candidates[row].tolist() == order[:7]
+        listed = ranked.lists.candidates[row].tolist()  # of equal scores at its end any
+        assert len(set(listed) & set(order)) == 7
+        assert table[source, listed].tolist() == table[source, order[:7]].tolist() == ranked.lists.scores[row].tolist()
+
+
+def test_lists_of_one_type_leave_out_what_is_joined_either_way(tmp_path: Path) -> None:
+    graph = as_partition(link_graph(tmp_path, dim=4))
+    store = GraphStore(graph.folder, graph.manifest)
+    config = MODELS.config({"name": "graphsage", "hidden_dim": 8, "num_layers": 2, "decoder": "dot"})
+    model, predictor = MODELS.create(config, graph_facts(graph.manifest)), Predictor(store)
+    edges = [tuple(pair) for name in ("train", "valid", "test") for pair in store[f"{name}_edges"].tolist()]
+    known = {*edges, *((b, a) for a, b in edges)} if graph.manifest.symmetric else set(edges)
+    sources = np.random.default_rng(1).permutation(200)[:13]
+    lists = ranked_targets(predictor, model, sources, None, 59).lists
+    assert lists is not None
+    with evaluating(model):
+        vectors = predictor.node_vectors(model)
+        for row, source in enumerate(sources.tolist()):
+            free = [c for c in range(200) if c != source and (source, c) not in known]
+            scores = predictor.pair_scores(model, vectors, np.stack([np.full(len(free), source), free], 1))
+            order = np.argsort(-scores, kind="stable")[:59]
+            np.testing.assert_allclose(lists.scores[row], scores[order], rtol=1e-5, atol=1e-6)
+            assert len(set(lists.candidates[row].tolist()) & {free[place] for place in order}) >= 58
 
 
 def test_popularity_is_that_of_training(tmp_path: Path, home: Home) -> None:
