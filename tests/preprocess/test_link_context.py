@@ -111,3 +111,24 @@ def test_relations_apart_need_no_looking_up(run: Run) -> None:
     dataset = bought_and_seen()
     dataset["edges"][0] |= {"source_type": "guest"}
     assert asked_edges(run(dataset).graph).is_asked.size == 0
+
+
+@pytest.mark.parametrize("fanout", [2, -1, 40])
+def test_neighbours_are_drawn_by_relation(graph: GraphStore, fanout: int) -> None:
+    edge_type, indptr = np.asarray(graph["edge_type"]), np.asarray(graph["csc_indptr"])
+    sampler = NeighborSampler(indptr, graph["csc_indices"], (fanout,), edge_type=edge_type)
+    seeds = np.random.default_rng(1).permutation(graph.manifest.num_nodes)[:19]
+    met: set[int] = set()
+    for key in range(30):
+        nodes, [layer] = sampler.sample(seeds, key)
+        np.testing.assert_array_equal(np.asarray(graph["csc_indices"])[layer.positions], nodes[layer.indices])
+        assert len(set(layer.positions.tolist())) == len(layer.positions), "without replacement"
+        for row, seed in enumerate(seeds.tolist()):
+            own = layer.positions[layer.indptr[row] : layer.indptr[row + 1]]
+            assert ((indptr[seed] <= own) & (own < indptr[seed + 1])).all()
+            counts = np.bincount(edge_type[indptr[seed] : indptr[seed + 1]], minlength=4)
+            wanted = counts if fanout < 0 else np.minimum(counts, fanout)
+            np.testing.assert_array_equal(np.bincount(edge_type[own], minlength=4), wanted)
+        met |= set(layer.positions.tolist())
+        np.testing.assert_array_equal(layer.degree[: len(seeds)], np.diff(indptr)[seeds])
+    assert len(met) > 0.9 * np.diff(indptr)[seeds].sum()

@@ -13,6 +13,7 @@ from numba import njit
 from models.kernels.memory import recycled
 from tasks.arrays import Array
 from tasks.counter_random import bits, permute
+from tasks.sampling.neighborhoods.by_relation import RelationEdges
 from tasks.sampling.neighborhoods.in_edges import InEdges, Sample
 from tasks.sampling.neighborhoods.relabel import ALL_ASKED, AskedEdges, Numbering, hash_pairs, leave_out, lower_degrees
 
@@ -49,6 +50,7 @@ class NeighborSampler:
         inverse_chances: bool = False,
         positions: bool = True,
         asked: AskedEdges = ALL_ASKED,
+        edge_type: Array | None = None,
     ) -> None:
         """Open a graph.
 
@@ -59,11 +61,15 @@ class NeighborSampler:
             inverse_chances: whether to fill `Sample.weight`, for models that multiply messages by the edges' weights.
             positions: whether samples tell the CSC positions of their edges.
             asked: edges that `excluded` pairs are; others between the same nodes stay.
+            edge_type: int16 (E,), by CSC position: `fanouts` are of each relation; None: of all together.
         """
         self.asked = asked
         self.fanouts = fanouts
         self.positions = positions
-        self.edges = InEdges(indptr, indices, inverse_chances=inverse_chances)
+        if edge_type is None:
+            self.edges = InEdges(indptr, indices, inverse_chances=inverse_chances)
+        else:
+            self.edges = RelationEdges(indptr, indices, edge_type, inverse_chances=inverse_chances)
         self._idle: list[Numbering] = []
 
     def number(self, ids: Array) -> tuple[Array, Array]:
