@@ -106,6 +106,7 @@ class GraphModel(nn.Module):
             embedding_dim=config.embedding_dim,
             labels=facts.out_dim if config.label_reuse else 0,
             node_types=facts.num_node_types if self.uses_node_types else 1,
+            embedded_types=config.embedded_types(facts),
             dropout=config.input_dropout,
             activation=config.activation if config.norm_first else None,
         )

@@ -65,6 +65,10 @@ class ModelConfig(ComponentConfig):
     pooling: Literal["mean", "sum", "max"] | None = None
     """Graph tasks: how a graph's nodes become one vector; null: mean."""
 
+    def embedded_types(self, facts: GraphFacts) -> tuple[int, ...]:
+        """Return the numbers of the types whose nodes have a learnt vector beside features."""
+        return ()
+
     def check_together(self) -> None:
         """Refuse options that do nothing, or nothing sound, beside others. Raises RecipeError with the way out."""
         if self.decoder == "dot" and self.decoder_layers is not None:
@@ -212,6 +216,18 @@ class RgcnConfig(ModelConfig):
 
     num_bases: int | None = Field(default=None, ge=1, le=65_536)
     """Maps of relations are combinations of so many; null: each relation has its own."""
+    learnt_rows: Literal["none", "without_features", "all"] | None = None
+    """Which nodes have a learnt vector beside features: none; those of types without any column, which nothing else
+    tells apart; all. Such a model belongs to its graph. null: without_features on link tasks, else none."""
+
+    def embedded_types(self, facts: GraphFacts) -> tuple[int, ...]:
+        """Return the numbers of the types whose nodes have a learnt vector, where there are features."""
+        chosen = self.learnt_rows or ("without_features" if facts.scores_pairs else "none")
+        if chosen == "none" or not (facts.feature_dim or facts.categories):
+            return ()
+        columns = zip(facts.node_columns, facts.node_codes, strict=True)  # none where every type has all of them
+        bare = tuple(t for t, of_type in enumerate(columns) if not any(of_type))
+        return tuple(range(facts.num_node_types)) if chosen == "all" else bare
 
 
 @MODELS.options("mlp", "gnn.mlp")

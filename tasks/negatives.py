@@ -92,6 +92,32 @@ def draw_pool(
     return {"src": np.delete(src, left), "dst": np.delete(dst, left)}
 
 
+def draw_candidates(
+    split: int,
+    sources: Array,
+    count: int,
+    num_nodes: int,
+    seed: int,
+    edges: Pairs,
+    *,
+    directed: bool,
+    ends: EdgeEnds = ANY,
+    path: object = None,
+) -> Array:
+    """Return `count` pairs for each source (n,) that could be edges and are none: id (n, count, 2).
+
+    The source stays, but where it is joined to all targets. The arguments are those of `draw_negatives`. Raises
+    DataError where nearly all pairs are edges, RecipeError where so many take more memory than there is.
+    """
+    total = len(sources) * count
+    need_memory(BYTES_A_PAIR * total, f"drawing {total:,} candidates", "set dataset.candidates lower, or hold out less")
+    src = np.repeat(np.asarray(sources), count)
+    dst = np.empty_like(src)
+    if len(draw_negatives(split, src, dst, num_nodes, seed, edges, directed=directed, ends=ends, keep_src=True)):
+        raise no_others(path)
+    return np.stack([src, dst], 1).reshape(-1, count, 2)
+
+
 def no_others(path: object = None) -> DataError:
     """Return the error of a graph in which there is nothing to rank edges against."""
     return DataError(

@@ -267,6 +267,9 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/ingest/database/relbench/dataset.py: folder / 'tasks' / config.predict / f'{split}.parquet'",
         "tasks/ingest/database/relbench/dataset.py: folder / 'tasks' / config.predict",
     ],
+    "tables that a user's own description of a graph names: they are read, and may lie anywhere": [
+        "tasks/ingest/graphstorm/read.py: self.path.parent / path",
+    ],
     "texts for people": ["tasks/ingest/tables/files.py: path / self.table"],
     "names that the installed package ogb gives, and a table of recipes that its user wrote": [
         "tasks/ingest/ogb/download.py: unpacked / top_folder"

@@ -43,7 +43,7 @@ class UseOptions(BaseModel):
     tail: str | None = None
     """Likewise."""
     k: int | None = Field(default=None, ge=1)
-    """Completions of each triple; empty: 10."""
+    """Completions of each triple, or targets that a link model lists for each node; empty: 10."""
     known: str | None = None
     """What becomes of completions that are triples of the data: `leave-out` (as usual) or `mark`."""
     type: str | None = None

@@ -46,7 +46,8 @@ class NodeEncoder(nn.Module):
     """Numeric features, category embeddings, both added up, or a learnable row for each node where there is nothing.
 
     Numeric features alone pass through unless `project` asks for a linear map to `dim`, or there are several types of
-    nodes, each of which then gets a map of its own. Known labels are appended to numeric features, or added.
+    nodes, each of which then gets a map of its own. Known labels are appended to numeric features, or added. Beside
+    features nodes of some types may have a learnable row too, which is added.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class NodeEncoder(nn.Module):
         embedding_dim: int | None = None,
         labels: int = 0,
         node_types: int = 1,
+        embedded_types: tuple[int, ...] = (),
         dropout: float = 0.0,
         activation: str | None = None,
     ) -> None:
@@ -70,6 +72,7 @@ class NodeEncoder(nn.Module):
             embedding_dim: width of learnable embeddings; None: `dim`.
             labels: columns of known labels to read; 0: none.
             node_types: types of nodes whose numeric features are mapped apart.
+            embedded_types: numbers of the types whose nodes have a learnable row beside features.
             dropout: share of the result that is dropped while training.
             activation: what comes after that; None: nothing.
         """
@@ -88,6 +91,12 @@ class NodeEncoder(nn.Module):
             self.linear = TypedLinear(width, dim, node_types) if typed else Linear(width, dim)
         self.categories = CategoryEmbedding(facts.categories, dim) if facts.categories else None
         self.out_dim = dim if mapped else width
+        if self.embedding is None and embedded_types:
+            self.embedding = nn.Embedding(facts.num_nodes, self.out_dim)  # a row for all: ids of types may be mixed
+            nn.init.uniform_(self.embedding.weight, -1, 1)  # as large as a linear map of standardised features
+        is_embedded = torch.zeros(node_types).index_fill(0, torch.tensor(embedded_types, dtype=torch.int64), 1)
+        self.is_embedded: Tensor | None
+        self.register_buffer("is_embedded", is_embedded[:, None] if embedded_types else None, persistent=False)
         self.num_labels = labels
         self.labels = Linear(labels, self.out_dim, bias=False) if labels and not facts.feature_dim else None
         self.dropout = Dropout(dropout)
@@ -99,7 +108,7 @@ class NodeEncoder(nn.Module):
         """Return (n, out_dim)."""
         labels = known_labels(inputs, self.num_labels) if self.num_labels else None
         x = inputs.feat
-        if self.embedding is not None:
+        if self.embedding is not None and self.is_embedded is None:
             shared = self.embedding.num_embeddings == 1
             x = self.embedding(torch.zeros_like(inputs.node_ids) if shared else inputs.node_ids)
         elif x is not None and labels is not None:
@@ -113,6 +122,9 @@ class NodeEncoder(nn.Module):
             embedded = self.categories(inputs.feat_cat)
             x = embedded if x is None else x + embedded
         assert x is not None, "the loader gave no features"
+        if self.embedding is not None and self.is_embedded is not None:
+            assert inputs.node_type is not None, "the loader gave no types of nodes"
+            x = x + self.embedding(inputs.node_ids) * self.is_embedded[inputs.node_type]
         if self.labels is not None:
             x = x + self.labels(labels)
         return self.activation(self.dropout(x))

@@ -105,6 +105,10 @@ class LinkHead(nn.Module):
         """Score row i of `source` with row i of `target`."""
         return self._score(self._scaled(source) * self._scaled(target))
 
+    def score_all(self, source: Tensor, targets: Tensor) -> Tensor:
+        """Score each row of `source` with each of `targets`, by products alone: (n, dim), (m, dim) -> (n, m)."""
+        return self._scaled(source) @ self._scaled(targets).T
+
     def _scaled(self, x: Tensor) -> Tensor:
         return nn.functional.normalize(x, dim=1) if self.is_cosine else x
 

@@ -104,14 +104,15 @@ class OutputRequest:
     def check(self, task: str) -> None:
         """Refuse files of ids and options that a model of the task has no use for. Raises RecipeError and DataError."""
         kind = kind_named(task)
+        lists = self.what == "predictions" and kind.lists_for_nodes and set(self.given) == {"nodes"}
         if kind.asked_by != "queries":
-            self.asked.refuse(task)
+            (replace(self.asked, k=None) if lists else self.asked).refuse(task)
             if self.what == "relations":
                 raise RecipeError(f"relations have rows in models of knowledge graphs; this is a model of {task}s")
         files = {"predictions": kind.asked_by, "embeddings": kind.vectors_of}
         expected = files.get(self.what)
         for name, path in self.given.items():
-            if name != expected:
+            if name != expected and not lists:
                 raise RecipeError(
                     f"--{name}: this is a model of {task}s" + (f"; give --{expected}" if expected else "")
                 )
@@ -121,7 +122,10 @@ class OutputRequest:
         if expected == "queries":
             self.asked.check(has_file=bool(self.given), is_shown=self.output is None)
         if expected == "pairs" and not self.given:
-            raise RecipeError("a link model scores pairs: give --pairs FILE with the columns source and target")
+            raise RecipeError(
+                "a link model scores pairs: give --pairs FILE with the columns source and target; or --nodes FILE of "
+                "sources, and it lists the best targets of each (-k)"
+            )
         if self.threshold not in (None, "none"):
             split_threshold(self.threshold)
             if self.what != "predictions" or not kind.decides:

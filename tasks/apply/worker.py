@@ -7,7 +7,7 @@ with it.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +90,9 @@ class Serving:
             if self.job.is_shown:
                 return completion.rows()
             return completion.write(self.job.work / file_name(f"predictions{COMPLETION_ENDINGS[self.job.format]}"))
-        items = self._asked(self.kind.vectors_of if what == "embeddings" else self.kind.asked_by)
+        lists = self.kind.lists_for_nodes and "nodes" in self.job.given
+        asked_by = "nodes" if lists else self.kind.asked_by
+        items = self._asked(self.kind.vectors_of if what == "embeddings" else asked_by)
         if not len(items):
             raise DataError(f"{self.manifest.dataset} has none of them: there is nothing to write")
         written = self._write_embeddings(items) if what == "embeddings" else self._write_predictions(items)
@@ -239,6 +241,7 @@ class Serving:
         work, job = self.job.work, self.job
         deciding = Deciding(job.classes, self.opened.names, job.threshold, job.label_order)
         rows = self.kind.asked_rows(self.opened, items, names_splits=job.names_splits)
+        rows = replace(rows, most=job.asked.most) if self.kind.lists_for_nodes else rows
         if job.format == "npy":
             outputs = self.kind.probabilities(self.opened, rows, deciding)
             with MatrixVectors(work / "predictions.npy", len(items), self.model.facts.out_dim) as matrix:

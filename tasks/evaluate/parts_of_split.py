@@ -29,8 +29,8 @@ def in_groups(
 ) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
     """Return for wanted columns, (n,) each, their groups with `name`, `rows` and `metric`; and what is wrong with them.
 
-    Numbers and times are cut into fifths, texts into the most frequent ones. `metric` may raise DataError where a group
-    does not define it: it is None there.
+    Numbers and times are cut into fifths, texts into the most frequent ones; dictionaries are groups. `metric` may
+    raise DataError where a group does not define it: it is None there.
     """
     groups, notes = dict[str, list[dict[str, Any]]](), list[str]()
     for column in wanted:
@@ -63,6 +63,8 @@ def _cut(values: pa.Array) -> tuple[list[str], Array]:
     missing = values.is_null().to_numpy(zero_copy_only=False)
     if pa.types.is_temporal(values.type) or pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
         names, code = _fifths(values, missing)
+    elif pa.types.is_dictionary(values.type):  # groups already, in their order
+        names, code = values.dictionary.to_pylist(), values.indices.fill_null(0).to_numpy()
     else:
         texts = compute.cast(values, pa.string()).dictionary_encode()
         count = np.bincount(texts.indices.drop_null().to_numpy(), minlength=len(texts.dictionary))

@@ -157,23 +157,27 @@ class Evaluation:
 
     def _parts_of(self, rows: TaskRows, prediction: Prediction) -> dict[str, Any]:
         """Return the metric in groups of a split's rows, and the rows that the model is most wrong about."""
-        if prediction.label is None:
+        of_pairs = prediction.ranks_each_edge or self.kind.groups_lists
+        if prediction.label is None and not of_pairs:
             return {}
         metric, wanted = self.measuring.metric, self.job.groups
+        columns = self.kind.grouped_by(self.opened, rows.items, wanted)
         groups, notes = in_groups(
-            self.kind.grouped_by(self.opened, rows.items, wanted),
+            columns,
             prediction,
             lambda some: self.measuring.evaluator(some)[metric],
-            wanted,
+            list(columns) if of_pairs else wanted,
         )
         self.notes += notes
-        if self.manifest.heads:
+        if self.manifest.heads or prediction.label is None:
             return {"groups": groups}
         worst = most_wrong(prediction, self.manifest.label_type)
         told = TaskRows(rows.items[worst], rows.split, prediction.label[worst])
         deciding = Deciding(self.opened.names, threshold=self.threshold)
-        [columns] = self.kind.columns(self.opened, told, prediction.taken(worst), deciding) if len(worst) else [{}]
-        wrong = {name: values.to_pylist() for name, values in columns.items() if name != "split"}
+        [worst_columns] = (
+            self.kind.columns(self.opened, told, prediction.taken(worst), deciding) if len(worst) else [{}]
+        )
+        wrong = {name: values.to_pylist() for name, values in worst_columns.items() if name != "split"}
         return {"groups": groups, "most_wrong": wrong}
 
     def _tell_parts(self, report: dict[str, Any], split: str, prediction: Prediction, controls: Controls) -> None:

@@ -280,9 +280,8 @@ class Auto(Evaluator):
 
     def __init__(self, config: ComponentConfig, graph: GraphManifest) -> None:
         super().__init__(config, graph)
-        chosen = (
-            {"name": "ogb"} if graph.ogb_name else evaluator_for(graph.metric, is_ranking=graph.ranking is not None)
-        )
+        is_ranking = graph.ranking is not None or graph.ranks_targets
+        chosen = {"name": "ogb"} if graph.ogb_name else evaluator_for(graph.metric, is_ranking=is_ranking)
         try:
             self.chosen: Evaluator = EVALUATORS.create(EVALUATORS.config(chosen), graph)
         except RecipeError:

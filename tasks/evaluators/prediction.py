@@ -52,6 +52,12 @@ class Prediction:
     ranked: RankedRows | None = None
     """Of a ranking: where what is right stands in each row's list."""
 
+    @property
+    def ranks_each_edge(self) -> bool:
+        """Whether each edge is ranked among negatives of its own, of one kind and in one relation."""
+        has_own = self.negative is not None and self.negative.ndim == 2
+        return has_own and self.relations is None and not self.negative_kinds
+
     def pairs(self) -> tuple[Floats, Floats]:
         """Scores of positive and negative edges. Raises RecipeError if training diverged."""
         if self.positive is None or self.negative is None:

@@ -88,7 +88,7 @@ def measure_ranked(rows: RankedRows, k: int) -> dict[str, float]:
 class Ranking(Evaluator):
     """Recommendations: MAP, nDCG, recall, precision and hits of the first K of each row's list, and MRR."""
 
-    task_types = frozenset({"ranking"})
+    task_types = frozenset({"ranking", "link"})
 
     def __init__(self, config: ComponentConfig, graph: GraphManifest) -> None:
         super().__init__(config, graph)

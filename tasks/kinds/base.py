@@ -59,6 +59,8 @@ class TaskRows:
     """Of pairs that are asked about in one, int (n,)."""
     negative_relations: Array | None = None
     """int (m,)."""
+    most: int = 0
+    """Of nodes for which targets are listed: how long a list is."""
 
     def without(self, left_out: Array) -> TaskRows:
         """Leave rows out, bool (n,). A pool of negatives belongs to no row and stays."""
@@ -79,6 +81,10 @@ class Kind:
 
     asked_by: ClassVar[str] = "nodes"
     """What a file of what is asked about names: `nodes`, `graphs`, `pairs`, or `queries` of triples."""
+    lists_for_nodes: ClassVar[bool] = False
+    """Whether a file of nodes may be asked about too, for each of which the best targets are listed."""
+    groups_lists: ClassVar[bool] = False
+    """Whether the metric of ranked lists is told in groups of rows."""
     vectors_of: ClassVar[str] = "nodes"
     """What its models have vectors of: `nodes` or `graphs`."""
     mixes_types: ClassVar[bool] = False

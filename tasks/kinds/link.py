@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from configs.errors import RecipeError
 from configs.registry import EVALUATORS
 from tasks.arrays import Array
 from tasks.evaluators import metrics
@@ -16,6 +18,7 @@ from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.several import make_evaluator
 from tasks.kinds.base import Columns, Kind, Names, TaskRows, Warn, cut, finite
 from tasks.kinds.judged import Deciding, split_column
+from tasks.kinds.of import kind_named
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_facts import relations_of
 from tasks.storage.graph_store import GraphStore
@@ -33,6 +36,8 @@ _SECONDARY = ("average_precision", "rocauc", "mrr")
 _BY_RELATION = ("rocauc", "pr_auc", "f1", "average_precision")
 """Of links that are predicted by relation, as GATNE (KDD 2019) has them."""
 _MAX_NEGATIVE_ROWS = 5_000_000
+_DEGREES = (0, 1, 2, 5, 10, 30, 100, 1000)
+"""Where groups of ends begin, by their training edges."""
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -60,10 +65,21 @@ def end_hashes(store: GraphStore, dataset: DatasetStore, pairs: Array, *, direct
     return hashes
 
 
+def training_edges(opened: Opened, nodes: Array, end: int) -> pa.Array:
+    """Return a group for each node, (n,), by how many training edges have it at an end: 0 (source) or 1."""
+    train = np.asarray(opened.store["train_edges"])[:, end]
+    spans = itertools.pairwise(_DEGREES)
+    texts = [str(low) if high - low == 1 else f"{low} to {high - 1}" for low, high in spans]
+    degree = np.bincount(train, minlength=opened.store.manifest.num_nodes)[nodes]
+    code = pa.array(np.searchsorted(_DEGREES, degree, side="right") - 1)
+    return pa.DictionaryArray.from_arrays(code, pa.array([*texts, f"{_DEGREES[-1]} or more"]))
+
+
 class LinkKind(PairKind):
     """Pairs stand beside negatives, all in one relation or each in its own."""
 
     asked_by = "pairs"
+    lists_for_nodes = True
     keeps_layers = True
     words = "pairs"
 
@@ -129,7 +145,14 @@ class LinkKind(PairKind):
         return f"{negative.size:,} negative edges of {rows.split} are left out of the file: {why}"
 
     def answers(self, opened: Opened, rows: TaskRows, deciding: Deciding) -> Iterator[Columns]:
-        """Score pairs that somebody asks about; where links are predicted by relation, in each of them."""
+        """Score pairs that somebody asks about, in each relation that links are predicted in; list targets of nodes."""
+        if rows.items.ndim == 1:
+            if opened.model.scores_relations:
+                raise RecipeError(
+                    "--nodes lists targets in one relation, and this model scores several; give --pairs FILE"
+                )
+            yield from kind_named("recommendation").answers(opened, rows, deciding)
+            return
         predictor, model = opened.predictor, opened.model
         relations: list[str | None] = [None]
         if model.scores_relations:
@@ -170,6 +193,15 @@ class LinkKind(PairKind):
             "evaluate.evaluator.relations"
         )
         name_thin(counts, "relations", list(relations_of(graph.manifest)), why, warn)
+
+    def grouped_by(self, opened: Opened, items: Array, names: Collection[str]) -> Columns:
+        """Return how many training edges each end has: what is new to a model has none."""
+        if "degree" not in names:
+            return {}
+        return {
+            f"training edges of the {name}": training_edges(opened, np.asarray(items)[:, end], end)
+            for end, name in enumerate(("source", "target"))
+        }
 
     def diagnose(self, opened: Opened, split: str, prediction: Prediction) -> dict[str, Any]:
         """Return histograms of scores and ranks."""

@@ -178,7 +178,8 @@ def _hold_out(recipe: Recipe, ingested: DatasetManifest, ids: IdSpace, writer: A
     if recipe.time_moment is not None and recipe.snapshot.split == "time":
         rule = "first_split"
     directed = ingested.directed and not ids.symmetrize
-    return HeldOut(writer, ids.num_nodes, rule, directed=directed, num_relations=ingested.num_relations)
+    relations: Any = {"num_relations": ingested.num_relations, "has_context": ingested.has_context}
+    return HeldOut(writer, ids.num_nodes, rule, directed=directed, **relations)
 
 
 def _snapshot_report(

@@ -24,6 +24,7 @@ BOOSTED_CONTROL = "boosted"
 BOTH_ENDS_CONTROL = "both_ends"
 POPULAR_CONTROL, RECENT_CONTROL = "popular", "popular_recent"
 OWN_PAST_CONTROL, TOGETHER_CONTROL = "own_past", "had_together"
+POPULAR_TARGETS_CONTROL, JOINED_ALIKE_CONTROL = "popular_targets", "joined_alike"
 CONSTANT_OF_EACH = "constant"
 """Of several tasks: each one's constant control."""
 CONSTANT_CONTROLS = frozenset({"majority", "mean", "chance"})
@@ -56,6 +57,10 @@ CONTROLS = {
     ),
     TOGETHER_CONTROL: Control(
         "had together", "what others had who had the same, by cosine, then what is popular", gates=False, serves=True
+    ),
+    POPULAR_TARGETS_CONTROL: Control("popularity", "what most sources are joined to in training"),
+    JOINED_ALIKE_CONTROL: Control(
+        "joined alike", "what sources with the same targets are joined to, by cosine, then what is popular", gates=False
     ),
     LAST_VALUE_CONTROL: Control(
         "last value", "the same figure over as long before the moment", gates=False, serves=True

@@ -41,6 +41,22 @@ def relations_of(manifest: GraphManifest) -> list[str]:
     return [name.removeprefix(f"{kind}__").removesuffix(f"__{kind}") for name in manifest.edge_types]
 
 
+def asked_relations(manifest: GraphManifest) -> list[int]:
+    """Return the numbers of the relation that links are predicted in and of its reverse, where one of context may join
+    the same nodes; else none: an edge's ends tell what it is."""
+    if not manifest.has_context:
+        return []
+    name, source = manifest.edge_types[0], manifest.target_type
+    relation = name.removeprefix(f"{source}__")
+    targets = [kind for kind in manifest.node_types if relation.endswith(f"__{kind}")]
+    reverses = [f"{kind}__rev_{relation.removesuffix(f'__{kind}')}__{source}" for kind in targets]
+    asked = [number for number, one in enumerate(manifest.edge_types) if one in (name, *reverses)]
+    ends = manifest.relation_ends
+    if ends and all(number in asked or {*ends[number]} != {*ends[0]} for number in range(len(ends))):
+        return []
+    return asked
+
+
 def graph_facts(manifest: GraphManifest) -> GraphFacts:
     """Return what a model needs to know. Raises DataError for a label that no head fits."""
     if manifest.label_type.one_of_many and manifest.num_tasks != 1:

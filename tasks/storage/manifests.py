@@ -208,6 +208,13 @@ class TaskManifest(Manifest):
     """Edge tasks: whether an edge and its reverse are two."""
     negative_kinds: tuple[str, ...] = ()
     """Link tasks of events: kinds of the negatives of each edge, as many of one as of another, kind by kind."""
+    num_candidates: int = 0
+    """Link tasks: targets that each held-out edge is ranked among where none are given; 0: one pool for all."""
+    ranks_targets: bool = False
+    """Link tasks: whether all targets are ranked for each source of a split, in place of pairs against negatives."""
+    has_context: bool = False
+    """Link tasks: whether links are those of the first of `edge_types` alone, and the others are context, whose edges
+    carry messages also between the ends of what is predicted."""
     relation_feature_dim: int = 0
     """Columns of relations' features."""
     fit_before: int | None = None
@@ -224,7 +231,11 @@ class TaskManifest(Manifest):
     @property
     def kind(self) -> str:
         """Name of the kind of task (`tasks.kinds`): `task`, unless there are several or candidates are ranked."""
-        return "several" if self.heads else "ranking" if self.ranking is not None else self.task
+        return "several" if self.heads else "ranking" if self.ranking is not None else self._kind_of_task
+
+    @property
+    def _kind_of_task(self) -> str:
+        return "recommendation" if self.ranks_targets else self.task
 
     @property
     def split_rows(self) -> SplitRows:

@@ -69,6 +69,18 @@ def test_other_data(tmp_path: Path, page: str, predictions: str, rows: int) -> N
 
 
 @pytest.mark.slow
+def test_typed_links(tmp_path: Path) -> None:
+    said = follow("typed-links.md", tmp_path)
+    best = pq.read_table(tmp_path / "top.parquet").to_pydict()
+    assert best["id"] == ["u7"] * 5 + ["u12"] * 5
+    assert best["place"] == [1, 2, 3, 4, 5] * 2
+    likes = pq.read_table(tmp_path / "data" / "likes.parquet").to_pydict()
+    known = set(zip(likes["user"], likes["movie"], strict=True))
+    assert not known & set(zip(best["id"], best["prediction"], strict=True))
+    assert "rating backwards, which preprocess makes itself" in said
+
+
+@pytest.mark.slow
 def test_in_parts(tmp_path: Path) -> None:
     follow("own-tables.md", tmp_path)
     try:

@@ -20,6 +20,7 @@ from tasks.sampling.negatives import draw_negatives
 from tasks.sampling.neighborhoods.fast_random import STEP, below_and_fraction, output, stream, unit
 from tasks.sampling.neighborhoods.in_edges import Sample, find_edge
 from tasks.sampling.neighborhoods.neighbors import NeighborSampler
+from tasks.sampling.neighborhoods.relabel import ALL_ASKED
 
 
 def random_graph(num_nodes: int, num_edges: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -231,7 +232,7 @@ def test_excluded_pairs_carry_no_messages_either_way(takes_all: bool, open_last:
 def test_negatives_are_neither_edges_nor_loops_and_cover_all_nodes() -> None:
     indptr, indices = random_graph(50, 700, 2)
     out = np.empty((5000, 2), np.int64)
-    draw_negatives(indptr, indices, ANY, 9, 50, out)
+    draw_negatives(indptr, indices, ANY, 9, 50, out, ALL_ASKED)
     assert (out[:, 0] != out[:, 1]).all()
     assert not any(find_edge(indptr, indices, a, b) >= 0 for a, b in out)
     assert set(out[:, 0]) == set(range(50))

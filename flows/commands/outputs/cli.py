@@ -31,7 +31,8 @@ EdgesOption = Annotated[
 ]
 GraphsOption = Annotated[str | None, typer.Option("--graphs", metavar="FILE", help="File of graph ids; default: all.")]
 PairsOption = Annotated[
-    str | None, typer.Option("--pairs", metavar="FILE", help="File of source and target ids (link models).")
+    str | None,
+    typer.Option("--pairs", metavar="FILE", help="File of source and target ids (link models; or --nodes: sources)."),
 ]
 FormatOption = Annotated[
     str | None,
@@ -62,7 +63,10 @@ QueriesOption = Annotated[
     str | None,
     typer.Option("--queries", metavar="FILE", help="File of head, relation and tail, one of them empty in each row."),
 ]
-MostOption = Annotated[int | None, typer.Option("-k", min=1, help="Completions of each triple.", show_default="10")]
+MostOption = Annotated[
+    int | None,
+    typer.Option("-k", min=1, help="Completions of each triple, or targets of each node.", show_default="10"),
+]
 KnownOption = Annotated[
     str | None, typer.Option("--known", metavar="leave-out|mark", help="Triples of the data.", show_default="leave-out")
 ]

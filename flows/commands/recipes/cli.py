@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -219,6 +219,36 @@ def baseline(
     verbose = verbose or global_options.verbose
     if not run_baseline(open_home(home), recipe, overrides or [], seeds, only_list=only_list, verbose=verbose):
         raise typer.Exit(1)
+
+
+@app.command("import")
+def import_recipe(
+    what: Annotated[Literal["graphstorm"], typer.Argument(help="Whose description of a graph it is.")],
+    description: Annotated[str, typer.Argument(metavar="FILE", help="The JSON of graph construction (gconstruct).")],
+    out: Annotated[
+        str | None, typer.Option("--out", metavar="FOLDER", help="Folder of the recipe; default: beside the JSON.")
+    ] = None,
+    task: Annotated[
+        int | None, typer.Option("--task", min=1, help="Which of the labels, from 1; default: the first that can be.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a recipe over the tables that another system's description of a graph names.
+
+    What a recipe cannot say is printed, and stands as comments in it. Tables stay where they are; JSON lines are
+    written as Parquet into the folder. Example: `graphmill import graphstorm movielens.json --out movielens`
+    """
+    from flows.terminal.console import err, print_result
+    from tasks.ingest.graphstorm.write import import_graphstorm
+
+    recipe, made = import_graphstorm(description, out, task)
+
+    def show() -> None:
+        for note in made.notes:
+            err().print(f"not as it was: {note}", markup=False, highlight=False, soft_wrap=True)
+        print(recipe)
+
+    print_result(as_json, {"recipe": str(recipe), "notes": made.notes}, show)
 
 
 @app.command()

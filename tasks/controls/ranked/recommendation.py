@@ -35,17 +35,21 @@ class RecommendationControls(Controls):
 
     def predictions(self, split: str, prediction: Prediction) -> Iterator[tuple[str, Prediction]]:
         """Yield the name of each rule, and where what is right for a split's tasks stands by it."""
-        tasks, rules = np.asarray(self._store[f"{split}_idx"], np.int64), dict(self.rules)
+        tasks, rules = self.tasks(split), dict(self.rules)
         sizes = np.unique(self._newest(int(self.links.moments(tasks).max(initial=0)))[0], return_counts=True)[1]
         if (sizes.astype(np.float64) ** 2).sum() > _MOST_PAIRS:
-            del rules[TOGETHER_CONTROL]
+            rules.popitem()
             self.notes.append(f"{split}: too many pairs of candidates were had together to count them")
         for name, rule in rules.items():
             yield name, Prediction(ranked=ranked_by(self.links, tasks, rule))
 
+    def tasks(self, split: str) -> Array:
+        """Return the tasks of a split, int64 (n,)."""
+        return np.asarray(self._store[f"{split}_idx"], np.int64)
+
     @property
     def rules(self) -> dict[str, ScoreTasks]:
-        """What scores candidates, by the names of controls."""
+        """What scores candidates, by the names of controls; what counts all pairs comes last."""
         return {
             POPULAR_CONTROL: self._popular,
             RECENT_CONTROL: self._recent,

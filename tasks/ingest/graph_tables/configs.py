@@ -149,6 +149,13 @@ class TablesConfig(ComponentConfig):
     carry no messages, and while training those of a batch do not, each with all others between the same two ends. keep:
     all edges carry messages, in training as in evaluation: for graphs whose edges are all known before their labels.
     Labels are read in neither case."""
+    target_relation: str | None = None
+    """Link tasks with several edge tables: the relation that is predicted, by its name; the others are context, whose
+    messages pass and which are never asked about. null: of the only table."""
+    candidates: int | None = Field(default=None, ge=1, le=100_000)
+    """Link tasks: targets that each held-out edge's own is ranked among. They are drawn for its source, of what could
+    be joined to it, and none is joined to it in any split. null: where there are several edge tables or two node types
+    all targets are ranked for each source, else all edges against one pool (`num_negatives`)."""
 
     @model_validator(mode="after")
     def _consistent(self) -> TablesConfig:
@@ -163,12 +170,15 @@ class TablesConfig(ComponentConfig):
         if self.task != "link":
             if self.task != "edge":
                 self._check_labels(labelled)
+            if self.target_relation is not None or self.candidates is not None:
+                raise ValueError("target_relation and candidates are for link tasks; set task: link")
             if self.split.names_columns or self.split.known_pairs != "take_out" or self.split.negatives:
                 raise ValueError(f"split.{', '.join(sorted(OF_LINKS))} are for link tasks")
         else:
             self._check_link(labelled)
-        of_edges = self.task in ("link", "edge")
-        tables: tuple[NodeTableConfig | EdgeTableConfig, ...] = self.edges if of_edges else self.nodes
+        tables: tuple[NodeTableConfig | EdgeTableConfig, ...] = self.edges if self.task == "edge" else self.nodes
+        if self.task == "link":
+            tables = (self.predicted_edges,)
         column = self.split.column
         if column is not None and any(
             column in (*table.features, *table.categorical, *table.texts) for table in tables
@@ -176,6 +186,30 @@ class TablesConfig(ComponentConfig):
             raise ValueError(f"split.column: {column!r} is a feature too; a model must not read what it is tested on")
         self._check_added()
         return self
+
+    @property
+    def predicted_edges(self) -> EdgeTableConfig:
+        """The edge table whose links are predicted. Raises ValueError where `target_relation` does not say which."""
+        names = [edges.relation for edges in self.edges]
+        wanted = self.target_relation
+        if wanted is None and len(names) == 1:
+            return self.edges[0]
+        if names.count(wanted or "") != 1:
+            known = f"the tables' relations are {', '.join(names)} (edges.relation; each its own name)"
+            if wanted is None:
+                raise ValueError(f"which links are predicted? Say target_relation; {known}")
+            raise ValueError(f"target_relation: {wanted!r} names no single table{did_you_mean(wanted, names)}; {known}")
+        return self.edges[names.index(str(wanted))]
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether links have other relations beside them, or join two node types."""
+        return len(self.edges) > 1 or self.edges[0].source_type != self.edges[0].target_type
+
+    @property
+    def ranks_targets(self) -> bool:
+        """Whether all targets are ranked for each source."""
+        return self.is_typed and self.candidates is None and self.split.label is None
 
     def reads_versions(self, by: str) -> bool:
         """Whether a snapshot of these tables is the tables as they were, and not rows picked by their times."""
@@ -280,12 +314,16 @@ class TablesConfig(ComponentConfig):
     def _check_link(self, labelled: list[str]) -> None:
         if labelled or self.labels:
             raise ValueError("a link task has no labels: leave out `label` and `labels`")
-        edges = self.edges[0]
-        if len(self.edges) != 1 or edges.source_type != edges.target_type:
+        edges = self.predicted_edges
+        if edges.relation_column and self.is_typed:
             raise ValueError(
-                "a link task needs one edge table within one node type; several relations go into one table with a "
-                "column that names them (edges.relation_column)"
+                f"edges {edges.relation}: links are predicted in one relation where there are several tables or node "
+                "types: put it into a table of its own, and leave relation_column to the others"
             )
+        if self.is_typed and self.split.negatives:
+            raise ValueError("split.negatives are of one edge table within one node type; say `candidates` instead")
+        if self.candidates and (self.split.negatives or self.split.label):
+            raise ValueError("candidates: negatives are given or of kinds here (split); leave candidates out")
         if self.split.by == "files" and (edges.relation_column is None) != (self.split.relation_column is None):
             given, missing = "edges", "split"
             if edges.relation_column is None:

@@ -80,6 +80,9 @@ def ingest_tables(config: TablesConfig, context: StageContext, intake: Intake) -
 
 
 def _ingest_graph(config: TablesConfig, context: StageContext, intake: Intake) -> dict[str, Any]:
+    if config.task == "link":  # what is predicted comes first among the relations
+        first = config.predicted_edges
+        config = config.model_copy(update={"edges": (first, *(one for one in config.edges if one is not first))})
     nodes = _node_sets(config)
     target = _target_type(config, nodes)
     labels: LabelStore | Memberships | None = None
@@ -118,6 +121,9 @@ def _ingest_graph(config: TablesConfig, context: StageContext, intake: Intake) -
         "num_relations": len(readers[0].relations.names),
         "keep_known_pairs": config.split.known_pairs == "keep",
         "negative_kinds": config.split.negatives,
+        "num_candidates": config.candidates or 0,
+        "ranks_targets": config.ranks_targets,
+        "has_context": len(config.edges) > 1,
     }
     return dataset_fields(
         writer,
@@ -240,7 +246,7 @@ def _write_edges(
         splitter: LinkSplitter | LabelledEdges | None = None
         with intake.problems.gathering():
             reader = EdgeReader(edges, nodes, intake, writer, taken)
-            if config.task == "link":
+            if config.task == "link" and edges is config.edges[0]:
                 splitter = LinkSplitter(config, reader)
             elif edges.label:
                 splitter = LabelledEdges(config, reader)

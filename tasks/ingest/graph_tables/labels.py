@@ -203,7 +203,8 @@ def label_fields(config: TablesConfig, labels: Array | None, names: pa.Array | N
     `labels`: the column `label`; None: there is none. `names`: of classes that were found in the labels.
     """
     if labels is None:
-        return {"task_type": config.task, "metric": config.metric}
+        of_each = config.task == "link" and (config.ranks_targets or config.candidates)
+        return {"task_type": config.task, "metric": config.metric or ("mrr" if of_each else None)}
     task_type, several = config.task_type, config.task_type == "regression" and labels.shape[1] > 1
     # Of several amounts R2, for in an error of them all the largest unit hides the others.
     metric = config.metric or ("r2" if several else usual_metric(task_type))

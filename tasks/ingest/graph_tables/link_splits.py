@@ -26,7 +26,6 @@ from tasks.ingest.writer import written_columns, written_pairs
 from tasks.negatives import draw_pool
 from tasks.pair_set import pair_numbers
 from tasks.sizes import BYTES_A_PAIR, need_memory
-from tasks.storage.graph_store import id_dtype
 from tasks.storage.manifests import LEFT_OUT, SPLITS
 
 
@@ -36,6 +35,7 @@ class LinkSplitter:
     def __init__(self, config: TablesConfig, reader: EdgeReader) -> None:
         """`reader`: of the edge table, whose rows are dealt out."""
         self.config, self.nodes, self.edges, self.intake = config, reader.source, reader.edges, reader.intake
+        self.targets = reader.target
         self.relations, self.writer = reader.relations, reader.writer
         self.split = config.split
         self.column = self.split.column
@@ -44,7 +44,7 @@ class LinkSplitter:
         self.columns = self.texts = (self.column,) if self.column else ()
         """What it reads of the edge table, and which of that a CSV's must be texts."""
         self.numbers: tuple[str, ...] = ()
-        self._kind = id_dtype(self.nodes.num_nodes)
+        self._kind = reader.kind
         self._codes = self._cut_times(self.edges) if self.split.by == "time" else None
         self._stack = ExitStack()
         self._tables = {name: self._stack.enter_context(self.writer.table(f"split/{name}")) for name in SPLITS}
@@ -56,14 +56,15 @@ class LinkSplitter:
             raise RecipeError("dataset.split.by: time needs a time column in the edges (edges.time)")
         clock = TimeReader(edges.time, edges.time_format)
         ends = (edges.source, edges.target)
-        texts = [*clock.texts, *self.nodes.texts(*ends)]
+        sides = dict(zip(ends, (self.nodes, self.targets), strict=True))
+        texts = [*clock.texts, *(text for column, side in sides.items() for text in side.texts(column))]
         times, kept = [np.empty(0, np.int64)], [np.empty(0, np.bool_)]
         for batch in self.intake.batches(edges, [*ends, edges.time], texts, (), clock.inferred):
             times.append(clock.read(batch))
             kept.append(np.ones(batch.num_rows, np.bool_))
             if edges.on_unknown_id == "drop":  # shares are those of the edges that stay
-                for column in ends:
-                    kept[-1] &= self.nodes.look_up(batch, column) != UNKNOWN
+                for column, side in sides.items():
+                    kept[-1] &= side.look_up(batch, column) != UNKNOWN
         self.intake.problems.raise_any()  # a wrong time would move the cut, and be counted again with the edges
         there = np.concatenate(kept)
         codes = np.full(len(there), -1, np.int8)
@@ -91,7 +92,10 @@ class LinkSplitter:
         if self.split.by == "files":
             return np.zeros(batch.num_rows, np.int8)
         # Both directions and all repetitions of a pair go to one split: a held-out edge is never trained on.
-        keys = pair_keys(parts["src"], parts["dst"])
+        src, dst = parts["src"], parts["dst"]
+        if self.targets is not self.nodes:  # ids of two types are no directions of one pair
+            src, dst = src.astype(np.int64), dst + np.int64(self.nodes.num_nodes)
+        keys = pair_keys(src, dst)
         picked: Array = pick_splits(keys, self.split.seed, self.split.valid, self.split.test)
         return picked
 
@@ -121,8 +125,8 @@ class LinkSplitter:
                 why = f"no edge of relation {name!r} trains: nothing is known of it; leave it out, or hold out less"
                 raise DataError(why, path=self.edges.names)
         for code, name in enumerate(SPLITS[1:]):
-            if f"{name}_negative" in self._tables:
-                continue  # given
+            if f"{name}_negative" in self._tables or self.config.candidates or self.config.is_typed:
+                continue  # given, or drawn by preprocess, which knows all types
             draw = self._draw_kinds if self.split.negatives else self._draw_pool
             self.writer.write(f"split/{name}_negative", draw(code, name))
 
@@ -163,12 +167,16 @@ class LinkSplitter:
         """Read a split's file of pairs; those that are labelled 0 are its negatives."""
         split, edges = self.split, self.edges
         if not split.names_columns:
-            for batch, names in id_batches(split.files[name], self.config, self.nodes, 2, self.intake):
+            for batch, names in id_batches(split.files[name], self.config, (self.nodes, self.targets), self.intake):
                 self._keep(name, self._ends(batch, names))
             return
         ends = [split.source or edges.source, split.target or edges.target]
         others = [column for column in (split.relation_column, split.label) if column is not None]
-        texts = [*self.nodes.texts(*ends), *((split.relation_column,) if split.relation_column else ())]
+        texts = [
+            *self.nodes.texts(ends[0]),
+            *self.targets.texts(ends[1]),
+            *((split.relation_column,) if split.relation_column else ()),
+        ]
         table = FilesConfig(files=(split.files[name],), header=split.header)
         for batch in self.intake.batches(table, [*ends, *others], texts):
             pairs = self._ends(batch, ends)
@@ -182,8 +190,8 @@ class LinkSplitter:
             self._keep(f"{name}_negative", {column: values[~is_edge] for column, values in pairs.items()})
 
     def _ends(self, batch: TableBatch, ends: Sequence[str]) -> dict[str, Array]:
-        src, dst = (self.nodes.find(batch, column).astype(self._kind) for column in ends)
-        return {"src": src, "dst": dst}
+        sides = zip(("src", "dst"), (self.nodes, self.targets), ends, strict=True)
+        return {end: side.find(batch, column).astype(self._kind) for end, side, column in sides}
 
     @staticmethod
     def _labels(batch: TableBatch, column: str) -> Array:

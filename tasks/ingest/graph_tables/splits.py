@@ -83,7 +83,7 @@ def _cut(rank: Array, size: Array | int, split: SplitConfig) -> Array:
 def _from_files(config: TablesConfig, nodes: NodeSet, intake: Intake) -> Array:
     owner = np.full(nodes.num_nodes, -1, np.int8)
     for code, name in enumerate(SPLITS):
-        for batch, (column,) in id_batches(config.split.files[name], config, nodes, 1, intake):
+        for batch, (column,) in id_batches(config.split.files[name], config, (nodes,), intake):
             codes = nodes.look_up(batch, column)
             nodes.refuse_unknown(batch, column, codes)
             _claim(owner, batch.keep(codes >= 0), column, codes[codes >= 0], code, nodes.kind)
@@ -105,12 +105,14 @@ def _claim(owner: Array, batch: TableBatch, column: str, codes: Array, code: int
     owner[codes] = code
 
 
-def id_batches(path: str, config: TablesConfig, nodes: NodeSet, width: int, intake: Intake) -> Any:
-    """Yield batches of a file of ids and the names of its first `width` columns."""
+def id_batches(path: str, config: TablesConfig, nodes: tuple[NodeSet, ...], intake: Intake) -> Any:
+    """Yield batches of a file of ids and the names of its first columns, which are ids of `nodes`."""
+    width = len(nodes)
     table = FilesConfig(files=(path,), header=config.split.header)
     # Ids alone, a line each, may have blanks.
     names = table_files(table).column_names()[:width]
     if len(names) < width:
         raise DataError(f"has {len(names)} column, {width} are needed", path=path)
-    for batch in intake.batches(table, names, nodes.texts(*names), whole_lines=width == 1):
+    texts = [text for column, side in zip(names, nodes, strict=True) for text in side.texts(column)]
+    for batch in intake.batches(table, names, texts, whole_lines=width == 1):
         yield batch, names

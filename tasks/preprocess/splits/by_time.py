@@ -19,7 +19,7 @@ import numpy as np
 from configs.schema import SnapshotConfig
 from tasks.arrays import Array
 from tasks.edge_ends import find_ends
-from tasks.negatives import draw_negatives, draw_pool, no_others, split_pairs
+from tasks.negatives import draw_candidates, draw_pool, split_pairs
 from tasks.preprocess.splits.snapshot import ALWAYS, Cut, Snapshot, pair_keys
 from tasks.storage.dataset_store import to_numpy
 from tasks.storage.graph_store import ArrayWriter
@@ -154,9 +154,5 @@ def _draw_negatives(
         pool = draw_pool(code, store.table(table).num_rows, *drawn, **options)
         writer.write(f"{split}_negative", np.stack([pool["src"], pool["dst"]], 1))
         return
-    positive = writer.read(f"{split}_edges")  # candidates of each edge: its source stays
-    src = np.repeat(positive[:, 0], candidates[0])
-    dst = np.empty_like(src)
-    if len(draw_negatives(code, src, dst, *drawn, **options, keep_src=True)):
-        raise no_others(table)
-    writer.write(f"{split}_negative", np.stack([src, dst], 1).reshape(-1, *candidates, 2))
+    sources = writer.read(f"{split}_edges")[:, 0]
+    writer.write(f"{split}_negative", draw_candidates(code, sources, *candidates, *drawn, **options, path=table))

@@ -35,15 +35,23 @@ class HeldOut:
     """Takes the pairs of a link task's validation and test splits out of the rest."""
 
     def __init__(
-        self, writer: ArrayWriter, num_nodes: int, rule: PairRule, *, directed: bool, num_relations: int = 0
+        self,
+        writer: ArrayWriter,
+        num_nodes: int,
+        rule: PairRule,
+        *,
+        directed: bool,
+        num_relations: int = 0,
+        has_context: bool = False,
     ) -> None:
         """Settle which split each pair belongs to; `num_relations`: of those that pairs name, 0 where they name none.
 
+        `has_context`: pairs are those of the first relation, and edges of the others stay, whatever they join.
         `writer` has the edges of the splits and what goes with them, which are written anew where some go. `directed`:
         a pair and its reverse are two. Raises DataError where a split would be empty.
         """
         self.writer, self.num_nodes, self.rule, self.directed = writer, num_nodes, rule, directed
-        self.num_relations = num_relations
+        self.num_relations, self.has_context = num_relations, has_context
         # Pairs of relations have their ends in order already, and the relation in the first one.
         held_out = sum(self._size(split) for split in SPLITS[1:])
         self.pairs = PairSet(held_out, num_nodes, directed=directed or num_relations > 0)
@@ -87,7 +95,7 @@ class HeldOut:
     def __call__(self, runs: Runs, relation: int) -> Runs:
         """Return the runs of a shard of a relation, in the graph's own ids, without held-out pairs."""
         number = relation if self.num_relations else 0
-        if not len(self._lookups[number]):
+        if not len(self._lookups[number]) or (self.has_context and relation):
             return runs
         return runs.only(leave_pairs(runs, self.num_nodes, self._lookups[number], self._met[number]))
 

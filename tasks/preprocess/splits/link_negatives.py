@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from tasks.arrays import Array, blocks
 from tasks.edge_ends import Pairs, find_ends, write_ends
-from tasks.negatives import among_edges, draw_pool, graph_pairs, split_pairs
+from tasks.negatives import among_edges, draw_candidates, draw_pool, graph_pairs, split_pairs
 from tasks.preprocess.transforms.base import GraphView
 from tasks.stage import StageContext
 from tasks.storage.graph_store import ArrayWriter
@@ -41,11 +42,18 @@ def complete_negatives(
     write_ends(find_ends(split_pairs(graph.get, ["train"]), num_nodes, directed=manifest.directed), num_nodes, writer)
     for code, split in enumerate(SPLITS[1:]):
         given = graph.get(f"{split}_negative")
-        if given is None:
-            edges, count = graph_pairs(graph.get), len(graph[f"{split}_edges"])
-            pool = draw_pool(code, count, num_nodes, _SEED, edges, directed=directed, ends=ends)
-            writer.write(f"{split}_negative", np.stack([pool["src"], pool["dst"]], 1))
-        elif not manifest.negative_kinds:  # those of events are meant to be edges at other times
+        if given is None and not manifest.ranks_targets:
+            positive = graph[f"{split}_edges"]
+            edges = (split_pairs if manifest.has_context else graph_pairs)(graph.get)
+            drawn: Any = (num_nodes, _SEED, edges)
+            options: Any = {"directed": directed, "ends": ends}
+            if manifest.num_candidates:
+                negative = draw_candidates(code, positive[:, 0], manifest.num_candidates, *drawn, **options)
+            else:
+                pool = draw_pool(code, len(positive), *drawn, **options)
+                negative = np.stack([pool["src"], pool["dst"]], 1)
+            writer.write(f"{split}_negative", negative)
+        elif given is not None and not manifest.negative_kinds:  # those of events are meant to be edges at other times
             pairs, relation = given.reshape(-1, 2), graph.get(f"{split}_negative_relation")
             num_edges = _count_edges(pairs, graph, relation, directed)
             if num_edges:
@@ -63,7 +71,8 @@ def complete_negatives(
                     "the graph, which is bipartite: no edge does, and that alone tells them. Leave the negatives out, "
                     "and they are drawn from what could be an edge"
                 )
-    texts = [] if names else [f"negatives join {ends.text(num_nodes)}"]
+    each = f", {manifest.num_candidates} for each held-out edge," if manifest.num_candidates else ""
+    texts = [] if names else [f"negatives{each} join {ends.text(num_nodes)}"]
     for number, name in enumerate(names):
         ends = find_ends(_pairs_of(graph, number), num_nodes, directed=manifest.directed)
         texts.append(f"negatives of {name} join {ends.text(num_nodes)}")

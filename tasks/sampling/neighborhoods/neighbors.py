@@ -13,8 +13,9 @@ from numba import njit
 from models.kernels.memory import recycled
 from tasks.arrays import Array
 from tasks.counter_random import bits, permute
+from tasks.sampling.neighborhoods.by_relation import RelationEdges
 from tasks.sampling.neighborhoods.in_edges import InEdges, Sample
-from tasks.sampling.neighborhoods.relabel import Numbering, hash_pairs, leave_out, lower_degrees
+from tasks.sampling.neighborhoods.relabel import ALL_ASKED, AskedEdges, Numbering, hash_pairs, leave_out, lower_degrees
 
 
 @njit(cache=True, nogil=True)
@@ -48,6 +49,8 @@ class NeighborSampler:
         *,
         inverse_chances: bool = False,
         positions: bool = True,
+        asked: AskedEdges = ALL_ASKED,
+        edge_type: Array | None = None,
     ) -> None:
         """Open a graph.
 
@@ -57,10 +60,16 @@ class NeighborSampler:
             fanouts: neighbours a layer, from the seeds outwards; -1: all.
             inverse_chances: whether to fill `Sample.weight`, for models that multiply messages by the edges' weights.
             positions: whether samples tell the CSC positions of their edges.
+            asked: edges that `excluded` pairs are; others between the same nodes stay.
+            edge_type: int16 (E,), by CSC position: `fanouts` are of each relation; None: of all together.
         """
+        self.asked = asked
         self.fanouts = fanouts
         self.positions = positions
-        self.edges = InEdges(indptr, indices, inverse_chances=inverse_chances)
+        if edge_type is None:
+            self.edges = InEdges(indptr, indices, inverse_chances=inverse_chances)
+        else:
+            self.edges = RelationEdges(indptr, indices, edge_type, inverse_chances=inverse_chances)
         self._idle: list[Numbering] = []
 
     def number(self, ids: Array) -> tuple[Array, Array]:
@@ -104,7 +113,7 @@ class NeighborSampler:
         if layers and not open_last:
             degrees.append(self.edges.degrees(nodes))
             if banned is not None:
-                lower_degrees(self.edges.indptr, self.edges.indices, seeds, banned, degrees[-1])
+                lower_degrees(self.edges.indptr, self.edges.indices, seeds, banned, degrees[-1], self.asked)
         for layer, degree in zip(layers, degrees, strict=False):
             layer.degree = degree
         return nodes, layers[::-1]
@@ -122,8 +131,8 @@ class NeighborSampler:
         """Draw one layer's edges; sources are node ids."""
         layer = self.edges.draw(nodes, fanout, key)
         if banned is not None:
-            leave_out(layer, len(seeds), banned)
-            lower_degrees(self.edges.indptr, self.edges.indices, seeds, banned, layer.degree)
+            leave_out(layer, len(seeds), banned, self.asked)
+            lower_degrees(self.edges.indptr, self.edges.indices, seeds, banned, layer.degree, self.asked)
         if not self.positions:
             layer.positions = None
         return layer

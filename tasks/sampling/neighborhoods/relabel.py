@@ -6,7 +6,7 @@ The next batch's base lies above all numbers given so far, so that the table is 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -17,7 +17,9 @@ from models.kernels.memory import recycled
 from models.kernels.simd.prefetch import AHEAD
 from models.kernels.simd.vector import prefetch_item
 from tasks.pair_set import FREE, key_table, slot
-from tasks.sampling.neighborhoods.in_edges import Sample, find_edge
+from tasks.sampling.neighborhoods.in_edges import Sample, find_edge, frozen
+from tasks.storage.graph_facts import asked_relations
+from tasks.storage.graph_store import GraphStore
 
 Array = NDArray[Any]
 _LAST_BASE = 1 << 30  # the table starts over above it; a batch has room for as many nodes
@@ -93,11 +95,33 @@ def hash_pairs(seeds: NDArray[np.integer], pairs: NDArray[np.int64]) -> NDArray[
     return keys
 
 
-def leave_out(layer: Sample, num_seeds: int, keys: NDArray[np.int64]) -> None:
+class AskedEdges(NamedTuple):
+    """Which edges are of the relations that links are predicted in; all, where both are empty. Fit for numba."""
+
+    edge_type: NDArray[np.integer]
+    """int16 (E,), by CSC position."""
+    is_asked: NDArray[np.bool_]
+    """bool (R,), by relation."""
+
+
+ALL_ASKED = AskedEdges(np.empty(0, np.int16), np.empty(0, np.bool_))
+
+
+def asked_edges(store: GraphStore) -> AskedEdges:
+    """Return which edges of a link task's graph are of what is predicted."""
+    relations = asked_relations(store.manifest)
+    if not relations:
+        return ALL_ASKED
+    is_asked = np.zeros(len(store.manifest.edge_types), np.bool_)
+    is_asked[relations] = True
+    return AskedEdges(frozen(store["edge_type"]), is_asked)
+
+
+def leave_out(layer: Sample, num_seeds: int, keys: NDArray[np.int64], asked: AskedEdges = ALL_ASKED) -> None:
     """Remove the hashed edges from a layer whose first destinations are the seeds; its degrees stay."""
     weight = np.empty(0, np.float32) if layer.weight is None else layer.weight
     assert layer.positions is not None, "positions are dropped afterwards"
-    total = drop_edges(layer.indptr, layer.indices, layer.positions, weight, num_seeds, keys)
+    total = drop_edges(layer.indptr, layer.indices, layer.positions, weight, num_seeds, keys, asked)
     layer.indices, layer.positions = layer.indices[:total], layer.positions[:total]
     layer.weight = None if layer.weight is None else layer.weight[:total]
 
@@ -108,8 +132,14 @@ def _insert(added, keys):  # type: ignore[no-untyped-def]
         keys[slot(key, keys)] = key
 
 
+@njit(inline="always")
+def is_asked(asked, position):  # type: ignore[no-untyped-def]
+    """Whether the edge at a CSC position is one that is predicted."""
+    return len(asked.is_asked) == 0 or asked.is_asked[asked.edge_type[position]]
+
+
 @njit(cache=True, nogil=True)
-def drop_edges(counts, ids, positions, weight, num_seeds, keys):  # type: ignore[no-untyped-def]
+def drop_edges(counts, ids, positions, weight, num_seeds, keys, asked):  # type: ignore[no-untyped-def]
     """Remove the hashed edges into the first `num_seeds` destinations, compacting in place.
 
     Edges are known by source id * num_seeds + destination's number. `weight` may be empty. Returns how many edges stay.
@@ -121,7 +151,7 @@ def drop_edges(counts, ids, positions, weight, num_seeds, keys):  # type: ignore
         for e in range(first, last):
             if i < num_seeds:
                 key = np.int64(ids[e]) * num_seeds + i
-                if keys[slot(key, keys)] == key:
+                if keys[slot(key, keys)] == key and is_asked(asked, positions[e]):
                     continue
             ids[w], positions[w] = ids[e], positions[e]
             if len(weight):
@@ -133,7 +163,7 @@ def drop_edges(counts, ids, positions, weight, num_seeds, keys):  # type: ignore
 
 
 @njit(cache=True, nogil=True)
-def lower_degrees(indptr, indices, seeds, keys, degree):  # type: ignore[no-untyped-def]
+def lower_degrees(indptr, indices, seeds, keys, degree, asked):  # type: ignore[no-untyped-def]
     """Take the hashed edges that a graph has, parallel ones too, off `degree` (num_dst,), of which the first are seeds.
 
     Whether they were drawn or not: their number in the graph would tell that a positive is among a node's edges.
@@ -145,5 +175,5 @@ def lower_degrees(indptr, indices, seeds, keys, degree):  # type: ignore[no-unty
         source, i = key // num_seeds, key % num_seeds
         at = find_edge(indptr, indices, source, seeds[i])
         while at >= 0 and at < indptr[seeds[i] + 1] and indices[at] == source:
-            degree[i] -= 1
+            degree[i] -= is_asked(asked, at)
             at += 1

@@ -34,14 +34,17 @@ _NODES_A_GRAPH = 30  # molecules; the data's own number would be better known th
 
 @LOADERS.options("auto", "full")
 class AutoConfig(LabelSeedsConfig):
-    """By task: `neighbor`, `labelled_edge` or `graph`; for links `full_edge`, or `edge` beyond 5 million edges."""
+    """By task: `neighbor`, `labelled_edge`, `graph`; for links `full_edge`, or `edge` beyond 5 million edges and where
+    each edge is ranked among candidates."""
 
     name: str = "auto"
     tasks: ClassVar[tuple[str, ...]] = ("node", "edge", "link", "graph")
 
     def resolve(self, manifest: GraphManifest) -> LoaderConfig:
         """Choose by the task, and on link tasks by the graph's size."""
-        chosen = self.of_task(manifest.task, manifest.num_edges)
+        # An edge that is asked about must not carry messages: candidates are told from it by that.
+        num_edges = FULL_ENCODER_EDGES + 1 if manifest.num_candidates or manifest.ranks_targets else manifest.num_edges
+        chosen = self.of_task(manifest.task, num_edges)
         if self.balance == "none":
             return chosen
         if not isinstance(chosen, LabelSeedsConfig):

@@ -19,6 +19,7 @@ from models.kernels.threads import num_threads, run_rows
 from tasks.arrays import Array
 from tasks.sampling.neighborhoods.in_edges import Sample, Seeds
 from tasks.sampling.neighborhoods.neighbors import NeighborSampler
+from tasks.sampling.neighborhoods.relabel import asked_edges
 from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.parts.neighborhoods import PartNeighborhoods
 from tasks.sampling.rows.features import FeatureSource, make_blocks, mean_block
@@ -112,6 +113,8 @@ class Neighborhoods:
             fanouts if self.mean is None else fanouts[:-1],
             inverse_chances=features.edge_weight is not None,
             positions=features.reads_edges,
+            asked=asked_edges(store),
+            edge_type=features.edge_type if store.manifest.has_context else None,
         )
 
     def around_all(self, batches: Sequence[Seeds]) -> Iterator[tuple[list[Block], Inputs]]:

@@ -1,0 +1,160 @@
+"""GraphStorm's description of a graph: what becomes of it, what is said, and that the recipe reads the same tables."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from configs.errors import DataError
+from configs.load import load_recipe
+from tasks.ingest.graphstorm.write import import_graphstorm
+from tasks.storage.home import Home
+from tests.apply.test_needs import Prepared
+from tests.ingest.movies import movie_tables
+
+PARQUET = {"name": "parquet"}
+
+
+def description(folder: Path, **label: Any) -> dict[str, Any]:
+    """The shape of GraphStorm's own example on MovieLens, over tables of our own making."""
+    movie_tables(folder)
+    movies = pq.read_table(folder / "movies.parquet")
+    count = movies.num_rows
+    movies = movies.append_column("title", pa.array([f"film number {n}" for n in range(count)]))
+    movies = movies.append_column("label", pa.array(np.arange(count) % 3))
+    movies = movies.append_column("country", pa.array(["fr", "it", "jp", "fr|it"] * count)[:count])
+    pq.write_table(movies, folder / "movies.parquet")
+    users = [{"id": f"u{n}", "feat": [n / 60, 1.0]} for n in range(60)]
+    (folder / "users.json").write_text("".join(json.dumps(one) + "\n" for one in users))
+    return {
+        "version": "gconstruct-v0.1",
+        "nodes": [
+            {
+                **{"node_id_col": "id", "node_type": "user", "format": {"name": "json"}, "files": "users.json"},
+                "features": [{"feature_col": "feat"}],
+            },
+            {
+                **{"node_id_col": "id", "node_type": "movie", "format": PARQUET, "files": ["movies.parquet"]},
+                "features": [
+                    {"feature_col": ["year"], "feature_name": "y", "transform": {"name": "max_min_norm"}},
+                    {"feature_col": "title", "transform": {"name": "bert_hf", "bert_model": "bert-base-uncased"}},
+                    {"feature_col": "country", "transform": {"name": "to_categorical", "separator": "|"}},
+                ],
+                "labels": [{"label_col": "label", "task_type": "classification", "split_pct": [0.6, 0.2, 0.2]}],
+            },
+        ],
+        "edges": [
+            {
+                **{"source_id_col": "who", "dest_id_col": "what", "relation": ["user", "rating", "movie"]},
+                **{"format": PARQUET, "files": "likes.parquet"},
+                "labels": [{"task_type": "link_prediction", "split_pct": [0.1, 0.1, 0.2], **label}],
+            },
+            {
+                **{"source_id_col": "what", "dest_id_col": "who", "relation": ["movie", "rating-rev", "user"]},
+                **{"format": PARQUET, "files": "likes.parquet"},
+            },
+            {
+                **{"source_id_col": "movie", "dest_id_col": "genre", "relation": ["movie", "has a", "genre"]},
+                **{"format": {"name": "csv", "separator": ","}, "files": "has_genre.csv"},
+            },
+        ],
+    }
+
+
+def write(folder: Path, said: dict[str, Any]) -> str:
+    path = folder / "movielens.json"
+    path.write_text(json.dumps(said))
+    return str(path)
+
+
+def test_the_recipe_of_links_runs(tmp_path: Path, home: Home) -> None:
+    path, made = import_graphstorm(write(tmp_path, description(tmp_path)), None, 2)
+    assert path == tmp_path / "movielens-graphmill" / "recipe.yaml"
+    recipe = load_recipe(str(path))
+    data = Prepared(home, recipe)
+    manifest = data.dataset.manifest
+    assert [one.name for one in manifest.edge_types] == ["user__rating__movie", "movie__has_a__genre"]
+    assert {one.name: one.num_nodes for one in manifest.node_types} == {"user": 60, "movie": 41, "genre": 4}
+    likes = pq.read_table(tmp_path / "likes.parquet").num_rows
+    assert sum(manifest.splits.values()) == likes
+    assert 0.1 < manifest.splits["test"] / likes < 0.3
+    assert {one.name: sum(f.dim for f in one.features if f.kind == "numeric") for one in manifest.node_types} == {
+        **{"user": 2, "movie": 1},
+        "genre": 0,
+    }
+    said = "\n".join(made.notes)
+    for words in (
+        "nodes user: JSON is written as Parquet",
+        "title: bert_hf of bert-base-uncased becomes a column of texts",
+        "country: several categories in a cell (separator) cannot be; the column is left out",
+        "relation 'has a' is called has_a",
+        "rating-rev: rating backwards, which preprocess makes itself",
+        "split_pct adds up to 0.4; the rest trains too",
+        "nodes movie: classification of label is another task; --task 1 makes its recipe",
+    ):
+        assert words in said
+    assert all(f"#   {note}" in path.read_text() for note in made.notes)
+
+
+def test_the_recipe_of_nodes_runs(tmp_path: Path, home: Home) -> None:
+    path, _ = import_graphstorm(write(tmp_path, description(tmp_path)), str(tmp_path / "out"), None)
+    manifest = Prepared(home, load_recipe(str(path))).dataset.manifest
+    assert (manifest.task, manifest.task_type, manifest.target_type, manifest.num_classes) == (
+        *("node", "multiclass", "movie"),
+        3,
+    )
+
+
+@pytest.mark.parametrize("ending", ["json", "parquet"])
+def test_splits_in_files(tmp_path: Path, home: Home, ending: str) -> None:
+    said = description(tmp_path)
+    likes = pq.read_table(tmp_path / "likes.parquet", columns=["who", "what"]).slice(0, 60)
+    for name, part in (("valid", likes.slice(0, 30)), ("test", likes.slice(30))):
+        if ending == "json":
+            lines = [json.dumps([row["who"], row["what"]]) for row in part.to_pylist()]
+            (tmp_path / f"{name}.json").write_text("\n".join(lines))
+        else:  # the other way round: by the names of `column`
+            pq.write_table(part.select(["what", "who"]), tmp_path / f"{name}.parquet")
+    files = {"train": "x.json", "valid": f"valid.{ending}", "test": f"test.{ending}", "column": ["who", "what"]}
+    said["edges"][0]["labels"] = [{"task_type": "link_prediction", "custom_split_filenames": files}]
+    path, made = import_graphstorm(write(tmp_path, said), None, 2)
+    assert Prepared(home, load_recipe(str(path))).graph.manifest.splits["test"] == 30
+    assert any("the train file is not read" in note for note in made.notes)
+
+
+def without_labels(said: dict[str, Any]) -> None:
+    for one in said["nodes"] + said["edges"]:
+        one.pop("labels", None)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (without_labels, "names no labels"),
+        (lambda said: said["edges"][0].update(relation=["user", "movie"]), r"edges\[0\].relation is .*source type"),
+        (lambda said: said["nodes"][0].update(format={"name": "hdf5"}), "tables in hdf5 are not read; write them as"),
+        (lambda said: said["nodes"].append(said["nodes"][1]), "movie stand in 2 blocks; join them into one table"),
+        (lambda said: said["edges"][0].pop("dest_id_col"), "edges rating: dest_id_col is missing"),
+        (lambda said: said.update(graph={}), "is of GSProcessing"),
+    ],
+)
+def test_what_cannot_be_taken_over(tmp_path: Path, change: Any, message: str) -> None:
+    said = description(tmp_path)
+    change(said)
+    with pytest.raises(DataError, match=message):
+        import_graphstorm(write(tmp_path, said), None, None)
+
+
+def test_a_recipe_that_is_there_stays(tmp_path: Path) -> None:
+    given = write(tmp_path, description(tmp_path))
+    path, _ = import_graphstorm(given, None, None)
+    before = path.read_text()
+    with pytest.raises(DataError, match=r"is there already; remove it, or give another folder \(--out\)"):
+        import_graphstorm(given, None, None)
+    assert path.read_text() == before
