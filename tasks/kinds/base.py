@@ -79,6 +79,8 @@ class Kind:
 
     asked_by: ClassVar[str] = "nodes"
     """What a file of what is asked about names: `nodes`, `graphs`, `pairs`, or `queries` of triples."""
+    explained_by: ClassVar[str] = "nodes"
+    """What names rows whose scores are explained: `nodes`, `pairs` or `triples`; empty: they are not."""
     vectors_of: ClassVar[str] = "nodes"
     """What its models have vectors of: `nodes` or `graphs`."""
     mixes_types: ClassVar[bool] = False

@@ -58,7 +58,7 @@ class PairKind(Kind):
 class LinkKind(PairKind):
     """Pairs stand beside negatives, all in one relation or each in its own."""
 
-    asked_by = "pairs"
+    asked_by = explained_by = "pairs"
     keeps_layers = True
     words = "pairs"
 
