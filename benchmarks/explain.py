@@ -35,7 +35,7 @@ from configs.registry import EXPLAINERS, MODELS
 from models.base import GraphModel
 from models.block import Batch
 from tasks.explain.asked_score import asked_score
-from tasks.explain.features import FeatureNames
+from tasks.explain.features import Features
 from tasks.explain.scored import ScoredNeighborhood, edges_left_out
 from tasks.inference.predictor import Predictor
 from tasks.sampling.rows.features import FeatureSource, whole_graph
@@ -89,7 +89,11 @@ def of_method(
     store: GraphStore, model: GraphModel, made: Made, nodes: Array, method: Callable[[ScoredNeighborhood], Array]
 ) -> Found:
     """Measure what a method returns for each unit of edges."""
-    names = FeatureNames([f"x{i}" for i in range(made.feat.shape[1])], made.feat.mean(0).astype(np.float64))
+    names = Features(
+        [f"x{i}" for i in range(made.feat.shape[1])],
+        np.arange(made.feat.shape[1]),
+        made.feat.mean(0).astype(np.float64),
+    )
     scored = ScoredNeighborhood(store, model, names, asked_score(store, model, None, None), most_edges=10**7)
     rng, found = np.random.default_rng(0), []
     for node in nodes.tolist():
@@ -216,7 +220,7 @@ def speed(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     torch.manual_seed(0)
     config = MODELS.config({"name": "graphsage", "num_layers": 2, "hidden_dim": 64})
     model: GraphModel = MODELS.create(config, graph_facts(store.manifest)).eval()
-    names = FeatureNames([str(i) for i in range(32)], feat[::1000].mean(0).astype(np.float64))
+    names = Features([str(i) for i in range(32)], np.arange(32), feat[::1000].mean(0).astype(np.float64))
     scored = ScoredNeighborhood(store, model, names, asked_score(store, model, None, None), most_edges=20_000)
     explainer, seconds, edges = EXPLAINERS.create(EXPLAINERS.config("removal")), [], []
     for node in rng.integers(0, count, args.nodes + 1).tolist():

@@ -31,7 +31,7 @@ class Effects:
     count: Array | None = None
     """int64 (n,): parallel edges that are one part; of neighbours, all edges that go with them."""
     feature: Array | None = None
-    """int64 (n,): number of the column: of numeric ones, then of categorical ones."""
+    """int64 (n,): number of the column (`Features`)."""
     without: Array | None = None
     """float64 (n,): the score without the part."""
     odds: Array | None = None

@@ -13,7 +13,7 @@ from tasks.arrays import Array
 from tasks.explain.answers import Answer, Words, relation_words
 from tasks.explain.asked_score import asked_score
 from tasks.explain.base import Explainer
-from tasks.explain.features import FeatureNames
+from tasks.explain.features import Features
 from tasks.explain.scored import ScoredNeighborhood
 from tasks.inference.opened import Opened
 
@@ -28,8 +28,8 @@ def explain_items(
     """
     explainer: Explainer = EXPLAINERS.create(EXPLAINERS.config(options))
     store, model = opened.store, opened.model
-    names, asked_for = FeatureNames.of(store, opened.dataset), asked_score(store, model, classes, of_class)
-    scored = ScoredNeighborhood(store, model, names, asked_for, explainer.config.most_edges)
+    columns, asked_for = Features.of(store, opened.dataset), asked_score(store, model, classes, of_class)
+    scored = ScoredNeighborhood(store, model, columns, asked_for, explainer.config.most_edges)
     for item in items:
         ends = np.atleast_1d(item)
         scored.look_at(ends)
@@ -37,7 +37,7 @@ def explain_items(
             explanation = explainer.explain(scored)
         if not scored.hood.is_whole:
             explanation.notes.append("the neighbourhood is large: of a sample of it, whose score is near the predicted")
-        words = Words(opened.ids.lookup(scored.hood.nodes), names.names, relation_words(store.manifest.edge_types))
+        words = Words(opened.ids.lookup(scored.hood.nodes), columns.names, relation_words(store.manifest.edge_types))
         of_ends = ("node",) if len(ends) == 1 else ("source_node", "target_node")
         asked = {name: opened.ids.lookup(end)[0].as_py() for name, end in zip(of_ends, ends[:, None], strict=True)}
         yield Answer(asked, scored.asked.said(classes), explanation, explainer.config.name, scored.hood, words)

@@ -1,9 +1,8 @@
-"""What the columns of features are called, and what stands for a column that is left out."""
+"""What the columns of features are called, and what stands for one that is left out."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -17,15 +16,17 @@ _ROWS = 10_000
 
 
 @dataclass(frozen=True)
-class FeatureNames:
-    """Columns of `feat`, then of `feat_cat`."""
+class Features:
+    """Columns of users' tables, and their numbers among the columns of `feat`, then of `feat_cat`."""
 
     names: list[str]
+    column_of: Array
+    """int64 (D,): whose number it is; those of a text or a list belong together."""
     usual: Array
-    """float64 (columns,): the mean of a numeric column, the commonest code of a categorical one."""
+    """float64 (D,): the mean of a number, the commonest code of a category."""
 
     @classmethod
-    def of(cls, store: GraphStore, dataset: DatasetStore) -> FeatureNames:
+    def of(cls, store: GraphStore, dataset: DatasetStore) -> Features:
         """Read them of a graph and the data that it was made of."""
         feat, codes = store.get("feat"), store.get("feat_cat")
         usual = [np.empty(0)]
@@ -34,34 +35,35 @@ class FeatureNames:
             usual.append(np.asarray(feat[::step], np.float64).mean(0))
         if codes is not None:
             usual.append(np.array([np.bincount(column).argmax() for column in np.asarray(codes[::step]).T], np.float64))
-        numeric, categorical = (0 if table is None else table.shape[1] for table in (feat, codes))
-        return cls(column_names(store, dataset, numeric, categorical), np.concatenate(usual))
+        widths = column_widths(store, dataset)
+        names = [name for table in widths.values() for name in table]
+        counts = [width for table in widths.values() for width in table.values()]
+        return cls(names, np.repeat(np.arange(len(counts)), counts), np.concatenate(usual))
 
 
-def column_names(store: GraphStore, dataset: DatasetStore, numeric: int, categorical: int) -> list[str]:
-    """Return the names of numeric columns, then of categorical ones; `feature 3` where transforms do not tell."""
-    features = union_of_features(dataset.manifest.node_types)
-    widths = {one.column: one.dim for one in features}
-    kinds: dict[str, str] = {one.column: one.kind for one in features}
-    for made in store.manifest.report.get("transforms", ()):
-        fitted: dict[str, Any] = made.get("fitted", {})
-        for name in made["columns"]:
-            if name not in widths or name in made.get("widths", {}):  # degree, vectors; hops
-                widths[name] = made.get("widths", {}).get(name, made.get("width", 1))
-                kinds[name] = "numeric"
-            elif made["transform"] == "one_hot" and isinstance(fitted[name]["categories"], list):
-                counts = fitted[name]["categories"]
-                widths[name], kinds[name] = sum(counts) + len(counts), "numeric"
-    return [
-        name
-        for kind, width in (("numeric", numeric), ("categorical", categorical))
-        for name in _of_kind({one: columns for one, columns in widths.items() if kinds[one] == kind}, kind, width)
-    ]
-
-
-def _of_kind(widths: dict[str, int], kind: str, width: int) -> list[str]:
-    if sum(widths.values()) != width:
-        return [f"{'feature' if kind == 'numeric' else 'category'} {number}" for number in range(width)]
-    return [
-        f"{name}[{number}]" if columns > 1 else name for name, columns in widths.items() for number in range(columns)
-    ]
+def column_widths(store: GraphStore, dataset: DatasetStore) -> dict[str, dict[str, int]]:
+    """Return the columns of `feat` and `feat_cat` and how many numbers each has; `feature 3` where that is not known."""
+    made: dict[str, dict[str, int]] = {"feat": {}, "feat_cat": {}}
+    report, widths = store.manifest.report, dict[str, int]()
+    numeric = set(report.get("texts", {}))
+    for one in union_of_features(dataset.manifest.node_types):
+        first, last = report.get("texts", {}).get(one.column, (0, one.dim))
+        widths[one.column] = last - first
+        numeric |= {one.column} if one.kind == "numeric" else set()
+    for transform in report.get("transforms", ()):
+        for name in transform["columns"]:
+            counts = transform.get("fitted", {}).get(name, {}).get("categories")
+            if name not in widths:  # made of the graph: degree, vectors, hops
+                widths[name] = transform.get("widths", {}).get(name, transform.get("width", 1))
+                numeric.add(name)
+            elif transform["transform"] == "one_hot" and isinstance(counts, list):
+                widths[name] = sum(counts) + len(counts)
+                numeric.add(name)
+    for name, width in widths.items():
+        made["feat" if name in numeric else "feat_cat"][name] = width
+    for table, word in (("feat", "feature"), ("feat_cat", "category")):
+        array = store.get(table)
+        count = 0 if array is None else array.shape[1]
+        if sum(made[table].values()) != count:
+            made[table] = {f"{word} {number}": 1 for number in range(count)}
+    return made

@@ -90,13 +90,15 @@ class SampledRows:
         rows = np.sort(every[:most])
         notes = [] if len(rows) == len(every) else [f"the {most:,} nearest of {len(every):,} rows are left out"]
         kinds = [kind for kind in range(len(self.nodes)) if self._rows_of(kind)]
-        found = []
-        for part, numbers, left_out in (
-            ("table", self.first[-1] + np.array(kinds, np.int64), [self._rows_of(kind) for kind in kinds]),
-            ("node", rows, [[row] for row in rows.tolist()]),
-        ):
-            without = np.array([self._score(self._without(some)) for some in left_out])
-            found.append(Effects(part, score - without, numbers, numbers, without=without))
+        places = self.first[-1] + np.array(kinds, np.int64)
+        of_tables, of_rows = (
+            np.array([self._score(self._without(some)) for some in left_out])
+            for left_out in ([self._rows_of(kind) for kind in kinds], [[row] for row in rows.tolist()])
+        )
+        found = [
+            Effects("table", score - of_tables, places, places, without=of_tables),
+            Effects("node", score - of_rows, rows, rows, without=of_rows),
+        ]
         return Explanation(score, found, notes)
 
     def _rows_of(self, kind: int) -> list[int]:

@@ -16,7 +16,7 @@ from models.base import GraphModel
 from models.block import Batch, Block, Inputs
 from tasks.arrays import Array
 from tasks.explain.asked_score import AskedScore
-from tasks.explain.features import FeatureNames
+from tasks.explain.features import Features
 from tasks.explain.neighborhood import Neighborhood, edge_ends, neighborhood_of
 from tasks.inference.predictor import evaluating
 from tasks.sampling.rows.features import FeatureSource, count_types
@@ -35,9 +35,7 @@ class Variants:
     lowered: Array
     """int64 (V, n): by how much that lowers each node's in-degree in the whole graph."""
     column: Array | None = None
-    """int64 (V,): a column of features of the node `of_node` that has another value."""
-    value: Array | None = None
-    """float64 (V,)."""
+    """int64 (V,): a column of features that the node `of_node` has as usual."""
     of_node: int = 0
 
 
@@ -45,7 +43,7 @@ class ScoredNeighborhood:
     """What a model says of some seeds, by their neighbourhood; `Predictor` says the same where that is whole."""
 
     def __init__(
-        self, store: GraphStore, model: GraphModel, names: FeatureNames, asked: AskedScore, most_edges: int
+        self, store: GraphStore, model: GraphModel, columns: Features, asked: AskedScore, most_edges: int
     ) -> None:
         """Open a graph. Raises RecipeError: the model's scores do not follow from hops around a node."""
         if not model.is_layered or model.table is not None or not len(model.layers) or model.facts.many_graphs:
@@ -53,7 +51,7 @@ class ScoredNeighborhood:
                 f"{model.config.name} does not compute a score from the hops around a node, one layer a hop: edges and "
                 "neighbours of it cannot be left out; explain a model such as graphsage, gcn, gat, gin, rgcn or sgc"
             )
-        self.store, self.model, self.names, self.most_edges = store, model, names, most_edges
+        self.store, self.model, self.columns, self.most_edges = store, model, columns, most_edges
         self.features = FeatureSource.of(store, model)
         model.requires_grad_(False)  # of its weights nobody asks for gradients
         self.device = next(model.parameters()).device
@@ -101,7 +99,7 @@ class ScoredNeighborhood:
         with evaluating(self.model):
             blocks, local = self._blocks(variants)
             inputs = _rows_of(self.inputs, local)
-            _change(inputs, variants)
+            _change(inputs, variants, self.columns)
             return self.represented(blocks, inputs, len(variants.removed))
 
     def represented(self, blocks: list[Block], inputs: Inputs, count: int = 1) -> Tensor:
@@ -162,20 +160,18 @@ def _tensors(inputs: Inputs) -> Iterator[tuple[str, Tensor | None]]:
         yield name, getattr(inputs, name)
 
 
-def _change(inputs: Inputs, variants: Variants) -> None:
-    """Put another value into a column of a node's copies."""
-    if variants.column is None or variants.value is None:
+def _change(inputs: Inputs, variants: Variants, columns: Features) -> None:
+    """Put what is usual into a column of a node's copies."""
+    if variants.column is None:
         return
-    count = len(variants.removed)
-    numeric = 0 if inputs.feat is None else inputs.feat.shape[1]
-    for table, first in ((inputs.feat, 0), (inputs.feat_cat, numeric)):
-        if table is None:
-            continue
-        inside = (variants.column >= first) & (variants.column < first + table.shape[1])
-        graphs = np.flatnonzero(inside)
-        rows = torch.from_numpy(variants.of_node * count + graphs)
-        columns = torch.from_numpy(variants.column[graphs] - first)
-        table[rows, columns] = torch.from_numpy(variants.value[graphs]).to(table.dtype)
+    first = 0
+    for table in (inputs.feat, inputs.feat_cat):
+        if table is not None:
+            last = first + table.shape[1]
+            graph, place = np.nonzero(variants.column[:, None] == columns.column_of[first:last])
+            values = torch.from_numpy(columns.usual[first:last][place]).to(table)
+            table[variants.of_node * len(variants.column) + graph, place] = values
+            first = last
 
 
 def edges_left_out(scored: ScoredNeighborhood, removed: Array) -> Variants:

@@ -63,7 +63,7 @@ def test_integrated_effects_add_up_to_the_difference_of_scores(store: GraphStore
     explained = EXPLAINERS.create(EXPLAINERS.config({"name": "integrated", "steps": 200})).explain(scored)
     soft = SoftScore(scored)
     assert soft.feat is not None
-    start = torch.from_numpy(scored.names.usual).float().expand_as(soft.feat)
+    start = torch.from_numpy(scored.columns.usual).float().expand_as(soft.feat)
     first = scored.asked.value(soft.outputs(torch.zeros(soft.num_units), start))[0].item()
     total = sum(float(one.effect.sum()) for one in explained.effects)
     np.testing.assert_allclose(total, explained.score - first, atol=2e-3)

@@ -12,7 +12,7 @@ import torch
 from configs.registry import EXPLAINERS, MODELS
 from models.base import GraphModel
 from tasks.explain.asked_score import asked_score
-from tasks.explain.features import FeatureNames
+from tasks.explain.features import Features
 from tasks.explain.scored import ScoredNeighborhood, edges_left_out, nodes_left_out
 from tasks.inference.predictor import Predictor, evaluating
 from tasks.storage.graph_facts import graph_facts
@@ -46,10 +46,10 @@ def model_of(name: str, store: GraphStore, num_layers: int = 2) -> GraphModel:
     return model.eval()
 
 
-def names_of(store: GraphStore) -> FeatureNames:
+def names_of(store: GraphStore) -> Features:
     feat = store.get("feat")
     width = 0 if feat is None else feat.shape[1]
-    return FeatureNames([f"x{i}" for i in range(width)], np.linspace(-1, 1, width))
+    return Features([f"x{i}" for i in range(width)], np.arange(width), np.linspace(-1, 1, width))
 
 
 def scored_of(
@@ -122,7 +122,7 @@ def test_a_feature_left_out_is_what_the_usual_value_scores(store: GraphStore, na
     assert features.without is not None
     for column in range(7):
         feat = np.array(store["feat"])
-        feat[5, column] = scored.names.usual[column]
+        feat[5, column] = scored.columns.usual[column]
         other = GraphStore(store.folder, store.manifest)
         other.replace("feat", feat)
         np.testing.assert_allclose(features.without[column], probabilities(other, model, 5)[2], atol=1e-6)

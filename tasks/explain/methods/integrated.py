@@ -45,7 +45,9 @@ class Integrated(Explainer):
         ]
         total = float(edges.sum())
         if features is not None and soft.feat is not None and start is not None:
-            effect = (features * (soft.feat - start)).cpu().numpy()
+            by_number = (features * (soft.feat - start)).cpu().numpy()
+            effect = np.zeros((len(hood.nodes), len(scored.columns.names)))
+            np.add.at(effect.T, scored.columns.column_of[: by_number.shape[1]], by_number.T)
             total += float(effect.sum())
             node, column = np.nonzero(effect)
             found.append(Effects("feature", effect[node, column], node, node, feature=column))
@@ -59,5 +61,5 @@ class Integrated(Explainer):
 
     def _usual(self, scored: ScoredNeighborhood, feat: torch.Tensor) -> torch.Tensor:
         """Return the features that the way begins with, (n, D)."""
-        usual = torch.from_numpy(scored.names.usual[: feat.shape[1]]).to(feat)
+        usual = torch.from_numpy(scored.columns.usual[: feat.shape[1]]).to(feat)
         return usual.expand_as(feat)

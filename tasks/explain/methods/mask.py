@@ -26,11 +26,12 @@ class Mask(Explainer):
     def explain(self, scored: ScoredNeighborhood) -> Explanation:
         """Learn the weights; those of features are shared by all nodes, and bring features back from their means."""
         config, soft, hood = self.config, SoftScore(scored, by_direction=scored.hood.units.both_ways), scored.hood
+        column_of = scored.columns.column_of[: 0 if soft.feat is None else soft.feat.shape[1]]
         masks = [torch.zeros(soft.num_units, device=scored.device)]
         if soft.feat is not None:
-            masks.append(torch.full((soft.feat.shape[1],), _FEATURES_START, device=scored.device))
+            masks.append(torch.full((int(column_of[-1]) + 1,), _FEATURES_START, device=scored.device))
         masks = [mask.requires_grad_() for mask in masks]
-        usual = torch.from_numpy(scored.names.usual).to(masks[0])
+        usual = torch.from_numpy(scored.columns.usual).to(masks[0])
         ones = torch.ones(soft.num_units, device=scored.device)
         kept = scored.asked.value(soft.outputs(ones, soft.feat).detach())
         optimizer = torch.optim.Adam(masks, lr=config.learning_rate)
@@ -38,7 +39,7 @@ class Mask(Explainer):
             optimizer.zero_grad()
             edges, feat = masks[0].sigmoid(), soft.feat
             if feat is not None:
-                feat = usual[: feat.shape[1]] + masks[1].sigmoid() * (feat - usual[: feat.shape[1]])
+                feat = usual[: feat.shape[1]] + masks[1].sigmoid()[column_of] * (feat - usual[: feat.shape[1]])
             loss = self._distance(scored, soft.outputs(edges, feat), kept) + config.size * edges.sum()
             for mask in masks:
                 loss = loss + config.entropy * _entropy(mask).mean()

@@ -65,11 +65,10 @@ class Removal(Explainer):
 
     def _features(self, scored: ScoredNeighborhood, seed: int, score: Array) -> Effects:
         """Set each column of a seed to what is usual."""
-        usual = scored.names.usual
-        columns = np.arange(len(usual))[: self.config.most]
+        columns = np.arange(len(scored.columns.names))[: self.config.most]
 
         def changed(some: Array) -> Variants:
-            return replace(scored.variants(len(some)), column=some, value=usual[some], of_node=seed)
+            return replace(scored.variants(len(some)), column=some, of_node=seed)
 
         without, seeds = self._scores(scored, columns, changed), np.full(len(columns), seed)
         return Effects("feature", source=seeds, target=seeds, feature=columns, **_changes(score, without))
