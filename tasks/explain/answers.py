@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from tasks.arrays import Array
 from tasks.explain.base import Effects, Explanation
-from tasks.explain.drawing import draw
 from tasks.explain.neighborhood import Neighborhood
 
 _MOST, _LEAST_SHARE = 4, 0.02
@@ -59,11 +58,6 @@ class Answer:
         columns = {name: pa.repeat(value, len(table)) for name, value in fixed.items()}
         own = {name: table[name] for name in table.column_names}
         return pa.table({**{name: columns.pop(name) for name in self.asked}, **own, **columns})
-
-    @property
-    def drawing(self) -> dict[str, Any]:
-        """The neighbourhood for an SVG."""
-        return draw(self.hood, self.explanation, lambda node: str(self.words.nodes[node]))
 
     def _rows(self, effects: Effects) -> pa.Table:
         effects, words = effects.strongest(len(effects.effect)), self.words

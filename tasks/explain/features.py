@@ -42,7 +42,7 @@ class Features:
 
 
 def column_widths(store: GraphStore, dataset: DatasetStore) -> dict[str, dict[str, int]]:
-    """Return the columns of `feat` and `feat_cat` and how many numbers each has; `feature 3` where that is not known."""
+    """Return columns of `feat` and `feat_cat` and how many numbers each has; `feature 3` where that is not known."""
     made: dict[str, dict[str, int]] = {"feat": {}, "feat_cat": {}}
     report, widths = store.manifest.report, dict[str, int]()
     numeric = set(report.get("texts", {}))
