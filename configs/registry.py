@@ -322,6 +322,13 @@ LOSSES = Registry(
 EVALUATORS = Registry(
     "evaluator", "tasks.evaluators", place="evaluate.evaluator", configs=("tasks.evaluators.configs",), default="auto"
 )
+EXPLAINERS = Registry(
+    "explainer",
+    "tasks.explain.methods",
+    place="evaluate.explain",
+    configs=("tasks.explain.configs",),
+    default="removal",
+)
 
 REGISTRIES: dict[str, Registry] = {
     "datasets": DATASETS,
@@ -335,6 +342,7 @@ REGISTRIES: dict[str, Registry] = {
     "embeddings": EMBEDDINGS,
     "strategies": STRATEGIES,
     "evaluators": EVALUATORS,
+    "explainers": EXPLAINERS,
 }
 """All that a recipe can name, in the order of a recipe, by the names of commands (`graphmill loaders`) and pages."""
 
@@ -358,3 +366,4 @@ EmbeddingsSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(E
 StrategySection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(STRATEGIES.config)]
 LossSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(LOSSES.config)]
 EvaluatorSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(EVALUATORS.config)]
+ExplainerSection = Annotated[SerializeAsAny[ComponentConfig], BeforeValidator(EXPLAINERS.config)]

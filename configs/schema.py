@@ -23,6 +23,7 @@ from configs.moments import normalise_as_of
 from configs.registry import (
     DatasetSection,
     EvaluatorSection,
+    ExplainerSection,
     ModelSection,
     PartitionerSection,
     TextsSection,
@@ -119,7 +120,7 @@ class ComponentsConfig(ConfigModel):
 class EvaluateConfig(ConfigModel):
     """What is measured, and on what."""
 
-    runtime_fields: ClassVar[frozenset[str]] = frozenset({"memory"})
+    runtime_fields: ClassVar[frozenset[str]] = frozenset({"memory", "explain"})
 
     evaluator: EvaluatorSection = Field(default="auto", validate_default=True)
     """Metric; auto: the data set's own, OGB's evaluator for OGB data (`graphmill evaluators`)."""
@@ -149,6 +150,8 @@ class EvaluateConfig(ConfigModel):
 
     layout: LayoutOptions | None = None
     """A map of the model's vectors, as a page and as pictures; null: none, except of a model that is a layout."""
+    explain: ExplainerSection | None = None
+    """What `graphmill explain` goes by (`graphmill explainers`); null: removal. Nothing else depends on it."""
 
     @field_validator("splits")
     @classmethod

@@ -14,6 +14,8 @@ from flows.records.use_options import UseOptions
 # What a form can ask well: one value, or a short list of numbers or words. Tables of files stay in the recipe.
 _PLAIN = frozenset({"integer", "number", "boolean", "string"})
 _LIMITS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "pattern", "minLength", "maxLength", "enum")
+_NOT_PREDICTED = frozenset({"node_type", "layout", "explained", "triples"})
+"""Options of other uses of a model."""
 _OVERRIDES = {"type": "array", "items": {"type": "string", "pattern": OVERRIDE_PATTERN}, "default": []}
 
 
@@ -46,7 +48,7 @@ def form_schema(recipe: Recipe, source: str) -> dict[str, Any]:
 def prediction_form(model: str) -> dict[str, Any]:
     """Return the schema of the parameters of `use_model` for predictions by this model."""
     fields = UseOptions.model_json_schema()["properties"]
-    options = {name: {**field, "title": name} for name, field in fields.items() if name not in ("node_type", "layout")}
+    options = {name: {**field, "title": name} for name, field in fields.items() if name not in _NOT_PREDICTED}
     text = {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None}
     properties: dict[str, Any] = {
         "model": {"type": "string", "const": model, "default": model, "description": "The model that predicts."},

@@ -14,6 +14,7 @@ from configs.layout_options import LayoutOptions
 from configs.load import flatten_errors
 from tasks.apply.completion.asked import CompletionRequest
 from tasks.apply.run import OutputKind, OutputRequest
+from tasks.explain.asked import ExplainRequest
 
 
 class UseOptions(BaseModel):
@@ -62,6 +63,10 @@ class UseOptions(BaseModel):
     """Embeddings: of which nodes, where there are several types; empty: of the type that carries labels."""
     layout: dict[str, Any] | None = None
     """Options of a layout, as of `evaluate.layout`."""
+    explained: dict[str, Any] | None = None
+    """What is explained: `nodes`, `pairs` or `triples` by their ids, `of_class`."""
+    triples: str | None = None
+    """File of triples to explain, with the columns `head`, `relation` and `tail`."""
 
     def request(self, what: OutputKind, moment: datetime.datetime) -> OutputRequest:
         """Return what is to be written by a run that was to start at a moment. Raises RecipeError."""
@@ -69,7 +74,8 @@ class UseOptions(BaseModel):
             raise RecipeError(
                 f"--split {self.split}: the only choice is none, by which all rows are scored and belong to no split"
             )
-        files = {name: getattr(self, name) for name in ("nodes", "edges", "pairs", "graphs", "queries")}
+        given = ("nodes", "edges", "pairs", "graphs", "queries", "triples")
+        files = {name: getattr(self, name) for name in given}
         local = moment.astimezone(ZoneInfo(self.timezone) if self.timezone else None)
         output = self.output and self.output.replace("{date}", f"{local:%Y-%m-%d}").replace("{time}", f"{local:%H%M}")
         return OutputRequest(
@@ -83,6 +89,7 @@ class UseOptions(BaseModel):
             layout_options(self.layout),
             self.threshold,
             self.split is None,
+            ExplainRequest(**(self.explained or {})),
         )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from configs.errors import IntegrityError, RecipeError
 from configs.layout_options import LayoutOptions
 from tasks.apply.completion.asked import CompletionRequest
+from tasks.explain.asked import ExplainRequest
 from tasks.inference.former_layers import KeepJob
 from tasks.inference.opened import ScoringJob
 from tasks.kinds.judged import Threshold
@@ -51,7 +52,7 @@ class MappedData:
 class ServeJob(ScoringJob):
     """What is wanted of which model, and of which graph."""
 
-    what: Literal["predictions", "embeddings", "relations", "layout"]
+    what: Literal["predictions", "embeddings", "relations", "layout", "explanations"]
     format: str
     """Of `vector_files.formats.ENDINGS`; predictions are Parquet or npy, completions of triples Parquet or csv."""
     model: Path
@@ -79,6 +80,8 @@ class ServeJob(ScoringJob):
     """Where among the model's scores those of each of the data's label columns stand; None: in the same places."""
     layout: LayoutOptions = field(default_factory=LayoutOptions)
     """How vectors are laid out."""
+    explained: ExplainRequest = field(default_factory=ExplainRequest)
+    """What is explained, and how."""
     seed: int = 0
     """Of the layout."""
     mapped: MappedData | None = None

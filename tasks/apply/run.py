@@ -24,6 +24,7 @@ from tasks.apply.model.needs import label_columns, label_order
 from tasks.apply.model.published import Published
 from tasks.apply.vector_files.formats import COMPLETION_ENDINGS, ENDINGS, HAS_IDS_BESIDE, ids_path, refuse_other_ids
 from tasks.calls import load_stage, mark_used
+from tasks.explain.asked import ExplainRequest
 from tasks.kinds.judged import Threshold
 from tasks.kinds.of import kind_named
 from tasks.processes.memory import PeakMemory
@@ -36,13 +37,14 @@ from tasks.storage.home_files.caching import PickleCache
 from tasks.storage.manifests import TaskManifest
 from tasks.supervise import run_job
 
-OutputKind = Literal["predictions", "embeddings", "relations", "layout", "model"]
+OutputKind = Literal["predictions", "embeddings", "relations", "layout", "model", "explanations"]
 _FORMATS: dict[OutputKind, dict[str, str]] = {
     "predictions": {"parquet": ".parquet", "npy": ".npy", "csv": ".csv", "csv.gz": ".csv.gz"},
     "embeddings": ENDINGS,
     "relations": ENDINGS,
     "layout": {"parquet": ".parquet"},
     "model": {"files": "", "safetensors": ".safetensors"},
+    "explanations": {"parquet": ".parquet"},
 }
 
 
@@ -54,7 +56,7 @@ class OutputRequest:
     output: str | None = None
     format: str | None = None
     given: dict[str, str] = field(default_factory=dict)
-    """`nodes`, `pairs` or `graphs`: a file of ids; `queries`: of triples."""
+    """`nodes`, `pairs` or `graphs`: a file of ids; `queries`: of triples to complete, `triples`: to explain."""
     node_type: str | None = None
     asked: CompletionRequest = field(default_factory=CompletionRequest)
     """What is asked of a model of triples."""
@@ -66,6 +68,8 @@ class OutputRequest:
     """From which probability a class is predicted (`tasks.apply.run`); None: the likeliest is."""
     names_splits: bool = True
     """Whether predictions say of each row which split it is in."""
+    explained: ExplainRequest = field(default_factory=ExplainRequest)
+    """What is explained, and how."""
 
     def placed(self, stem: str, task: str) -> OutputRequest:
         """Return it with where to write and the format; `stem` is the name where none is given.
@@ -109,7 +113,9 @@ class OutputRequest:
             (replace(self.asked, k=None) if lists else self.asked).refuse(task)
             if self.what == "relations":
                 raise RecipeError(f"relations have rows in models of knowledge graphs; this is a model of {task}s")
-        files = {"predictions": kind.asked_by, "embeddings": kind.vectors_of}
+        if self.what == "explanations":
+            self.explained.check(kind.explained_by, kind.words, has_file=bool(self.given))
+        files = {"predictions": kind.asked_by, "embeddings": kind.vectors_of, "explanations": kind.explained_by}
         expected = files.get(self.what)
         for name, path in self.given.items():
             if name != expected and not lists:
@@ -121,7 +127,7 @@ class OutputRequest:
             TableFiles((path,)).column_names()
         if expected == "queries":
             self.asked.check(has_file=bool(self.given), is_shown=self.output is None)
-        if expected == "pairs" and not self.given:
+        if expected == "pairs" and not self.given and self.what == "predictions":
             raise RecipeError(
                 "a link model scores pairs: give --pairs FILE with the columns source and target; or --nodes FILE of "
                 "sources, and it lists the best targets of each (-k)"
@@ -203,6 +209,7 @@ def write_outputs(
             threshold=threshold,
             names_splits=request.names_splits,
             layout=request.layout,
+            explained=_with_options(replace(request.explained, model=published.name), recipe),
             seed=recipe.seed,
         )
         context = StageContext(request.what, work, home, PickleCache(home), listener)
@@ -219,9 +226,18 @@ def write_outputs(
             output = Path(request.output)
             refuse_other_ids(work, output)
             for file in reversed(files):  # the ids first: a matrix that is there has its ids
-                (work / file).replace(ids_path(output) if file.endswith(".ids.parquet") else output)
+                place = output.with_suffix(".html") if file.endswith(".html") else output
+                (work / file).replace(ids_path(output) if file.endswith(".ids.parquet") else place)
             ids = str(ids_path(output)) if job.format in HAS_IDS_BESIDE else None
+    if request.what == "explanations":
+        fields["page"] = str(Path(str(request.output)).with_suffix(".html"))
     return {"output": request.output, "ids": ids, **fields, "peak_bytes": memory.peak_bytes}
+
+
+def _with_options(explained: ExplainRequest, recipe: Recipe) -> ExplainRequest:
+    """Return it with the recipe's options of the explainer."""
+    chosen = recipe.evaluate.explain
+    return explained if chosen is None else replace(explained, options=chosen.model_dump(mode="json"))
 
 
 def _threshold(

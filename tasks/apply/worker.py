@@ -83,6 +83,8 @@ class Serving:
             return self._lay_out()
         if what == "relations":
             return self._write_relations()
+        if what == "explanations":
+            return self._explain()
         if what == "predictions" and self.kind.asked_by == "queries":
             from tasks.apply.completion.worker import Completion
 
@@ -113,6 +115,14 @@ class Serving:
             return {"rows": rows, "warnings": self.warnings, "files": [file]}
         file, rows, measured = layout_of_model(self.opened, job.layout, job.work, job.seed, say)
         return {"rows": rows, "warnings": self.warnings, "files": [file], "measured": measured}
+
+    def _explain(self) -> dict[str, Any]:
+        from tasks.apply.explanations import asked_items, write_explanations
+
+        what = self.kind.explained_by
+        from_file = what in self.job.given and what != "triples"
+        items = self._asked(what) if from_file else asked_items(self.opened, self.job, what)
+        return {"warnings": self.warnings, **write_explanations(self.opened, self.job, items)}
 
     # ---- which nodes, graphs or pairs
 

@@ -50,6 +50,9 @@ class SampledScores:
         return vectors
 
     def _batches(self, nodes: Array, device: torch.device, batch_size: int) -> Iterator[tuple[slice, TypedBatch]]:
-        no_target = torch.empty(0)
         for part in slices(len(nodes), min(batch_size, _MOST_SEEDS)):
-            yield part, self.neighborhoods.batch(np.asarray(nodes[part], np.int64), _KEY, no_target).to(device)
+            yield part, self.batch(nodes[part]).to(device)
+
+    def batch(self, nodes: Array) -> TypedBatch:
+        """Return what distinct labelled rows, int64 (n,), are scored from."""
+        return self.neighborhoods.batch(np.asarray(nodes, np.int64), _KEY, torch.empty(0))

@@ -85,6 +85,8 @@ class Kind:
     """Whether a file of nodes may be asked about too, for each of which the best targets are listed."""
     groups_lists: ClassVar[bool] = False
     """Whether the metric of ranked lists is told in groups of rows."""
+    explained_by: ClassVar[str] = "nodes"
+    """What names rows whose scores are explained: `nodes`, `pairs` or `triples`; empty: they are not."""
     vectors_of: ClassVar[str] = "nodes"
     """What its models have vectors of: `nodes` or `graphs`."""
     mixes_types: ClassVar[bool] = False

@@ -26,6 +26,7 @@ class GraphKind(LabelledKind):
     """Rows are whole graphs."""
 
     asked_by = "graphs"
+    explained_by = ""
     vectors_of = "graphs"
 
     def raw_scores(self, predictor: Predictor, model: GraphModel, items: Array) -> Array:

@@ -20,6 +20,7 @@ class LayoutKind(Kind):
     """A point for each node."""
 
     words = "points"
+    explained_by = ""
 
     def labels(self, store: GraphStore) -> Array | None:
         """Return what colours points, where the data has it."""

@@ -78,7 +78,7 @@ def training_edges(opened: Opened, nodes: Array, end: int) -> pa.Array:
 class LinkKind(PairKind):
     """Pairs stand beside negatives, all in one relation or each in its own."""
 
-    asked_by = "pairs"
+    asked_by = explained_by = "pairs"
     lists_for_nodes = True
     keeps_layers = True
     words = "pairs"

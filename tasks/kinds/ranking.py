@@ -59,6 +59,7 @@ class RankingKind(NodeKind):
     """Rows are nodes at moments, whose label says which candidates are right."""
 
     words = "recommendations"
+    explained_by = ""
 
     def score(self, predictor: Predictor, model: GraphModel, rows: TaskRows, metric: str = "") -> Prediction:
         """Rank all candidates for each row; with `metric` lists are returned too, as long as it looks at them."""

@@ -33,6 +33,7 @@ class TripleKind(PairKind):
     """Triples of a knowledge graph."""
 
     asked_by = "queries"
+    explained_by = "triples"
     words = "triples"
     mixes_types = True
     edges_are = "directed edges between entities"

@@ -20,6 +20,7 @@ from configs.load import build_recipe
 from configs.registry import (
     DATASETS,
     EVALUATORS,
+    EXPLAINERS,
     LOADERS,
     LOSSES,
     MODELS,
@@ -33,8 +34,12 @@ from configs.schema import Recipe
 from models.losses.chosen import loss_of
 from tasks.calls import load_stage
 from tasks.evaluators.evaluators import Prediction
+from tasks.explain.asked_score import asked_score
+from tasks.explain.features import Features
+from tasks.explain.scored import ScoredNeighborhood
 from tasks.preprocess.texts.base import make_encoder
 from tasks.stage import Parent, StageOutcome, run_stage
+from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
 from tasks.train.job import METRICS
@@ -45,7 +50,10 @@ from tests.registered import forget_registered
 from tests.train.in_process import make_job, train_here
 
 BLOCK = re.compile(r'^```python title="([^"]+)"\n(.*?)^```', re.MULTILINE | re.DOTALL)
-REGISTRIES = (DATASETS, TRANSFORMS, TEXTS, PARTITIONERS, MODELS, LOSSES, LOADERS, SCHEDULES, STRATEGIES, EVALUATORS)
+REGISTRIES = (
+    *(DATASETS, TRANSFORMS, TEXTS, PARTITIONERS, MODELS, LOSSES, LOADERS, SCHEDULES, STRATEGIES, EVALUATORS),
+    EXPLAINERS,
+)
 # In a folder below the one that the page names.
 DEEPER = {
     "tasks/train/schedules/mine/halves.py": """
@@ -180,6 +188,20 @@ def test_evaluator(home: Home) -> None:
     evaluator = EVALUATORS.create(recipe().evaluate.evaluator, graph)
     scores = np.array([[3, 2, 1, 0], [3, 2, 1, 0], [3, 2, 1, 0], [0, 1, 2, 3]], np.float32)
     assert evaluator(Prediction(scores=scores, label=np.array([0, 1, 2, 3]))) == {"top_2": 0.75}
+
+
+def test_explainer(home: Home) -> None:
+    graph = run_to("partition", home)
+    store = GraphStore(graph.folder, graph.manifest)
+    torch.manual_seed(0)
+    model = MODELS.create(MODELS.config({"name": "graphsage", "num_layers": 1}), graph_facts(store.manifest))
+    columns = Features(["x"], np.zeros(store.manifest.feature_dim, np.int64), np.zeros(store.manifest.feature_dim))
+    scored = ScoredNeighborhood(store, model, columns, asked_score(store, model, None, None), most_edges=100)
+    scored.look_at(np.array([7]))
+    explanation = EXPLAINERS.create(EXPLAINERS.config({"name": "halves", "draws": 500})).explain(scored)
+    [effects] = explanation.effects
+    assert len(effects.effect) == 2  # a node of the ring has two neighbours
+    assert np.abs(effects.effect).max() > 1e-4
 
 
 def test_typed_model() -> None:

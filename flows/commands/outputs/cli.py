@@ -130,6 +130,9 @@ def _show_written(facts: list[tuple[str, str]], record: dict[str, Any], as_json:
     from flows.commands.outputs.use import show_completions
     from flows.terminal.console import err, out, print_facts
 
+    for told in record.get("explained", ()) if not as_json else ():
+        lines = [told["head"], *(f"  {text}" for text in told["sentences"]), *(f"  ({text})" for text in told["notes"])]
+        out().print("\n".join(lines), markup=False)
     completions = record.get("completions")
     if completions is not None and not as_json:
         show_completions(record["asked"], completions)
@@ -245,6 +248,63 @@ def export(
         raise RecipeError(f"export {what}: name the registered model: --model NAME@champion (graphmill versions)")
     options = UseOptions(output=output, format=format, nodes=nodes, graphs=graphs, node_type=node_type)
     request = UseRequest(model, what, options, recipe, overrides)
+    _use(open_home(home, trust_code or []), request, verbose, as_json)
+
+
+@app.command()
+def explain(
+    model: ModelOption,
+    data: DataArgument = None,
+    node: Annotated[
+        list[str] | None, typer.Option("--node", "--row", metavar="ID", help="Node or row; may stand several times.")
+    ] = None,
+    nodes: Annotated[str | None, typer.Option("--nodes", "--rows", metavar="FILE", help="File of ids.")] = None,
+    pair: Annotated[
+        tuple[str, str] | None, typer.Option("--pair", metavar="SOURCE TARGET", help="Of a model of links.")
+    ] = None,
+    pairs: PairsOption = None,
+    triple: Annotated[
+        tuple[str, str, str] | None,
+        typer.Option("--triple", metavar="HEAD RELATION TAIL", help="Of a model of a knowledge graph."),
+    ] = None,
+    triples: Annotated[
+        str | None, typer.Option("--triples", metavar="FILE", help="File of head, relation and tail.")
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            "--method",
+            metavar="NAME",
+            help="`graphmill explainers` lists them; evaluate.explain.OPTION=... sets their options.",
+            show_default="removal",
+        ),
+    ] = None,
+    of_class: Annotated[
+        str | None,
+        typer.Option("--class", metavar="NAME", help="Whose probability is explained.", show_default="the likeliest"),
+    ] = None,
+    output: OutputOption = None,
+    trust_code: TrustOption = None,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+    verbose: VerboseOption = False,
+) -> None:
+    """Explain scores: which edges, neighbours and features moved them. Writes Parquet and a page beside it.
+
+    Examples: `graphmill explain --model accounts@champion --node acc-0123`;
+    `graphmill explain -m accounts@champion --nodes asked.csv --method integrated evaluate.explain.steps=100`;
+    `graphmill explain -m friends@champion --pair ann bob -o why.parquet`
+    """
+    from flows.commands.outputs.use import UseRequest
+    from flows.records.use_options import UseOptions
+
+    recipe, overrides = recipe_and_overrides(data)
+    asked = {"nodes": node or [], "pairs": [pair] if pair else [], "triples": [triple] if triple else []}
+    options = UseOptions(
+        output=output, nodes=nodes, pairs=pairs, triples=triples, explained={**asked, "of_class": of_class}
+    )
+    overrides = [*([f"evaluate.explain.name={method}"] if method else []), *overrides]
+    request = UseRequest(model, "explanations", options, recipe, overrides)
     _use(open_home(home, trust_code or []), request, verbose, as_json)
 
 

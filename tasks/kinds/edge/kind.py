@@ -29,6 +29,7 @@ class EdgeKind(LabelledKind):
     """Rows are the edges of one table."""
 
     asked_by = "edges"
+    explained_by = ""
     words = "edges"
     keeps_layers = False
 

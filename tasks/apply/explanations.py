@@ -1,0 +1,113 @@
+"""Explanations as a file under the users' own ids, and a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from configs.errors import DataError, RecipeError, UserError
+from configs.registry import EXPLAINERS
+from models.knowledge.base import KnowledgeModel
+from models.relational.base import RelationalModel
+from tasks.apply.completion.asked import ENDS
+from tasks.apply.completion.names import RELATIONS, EntityNames, Refusal, find_names
+from tasks.apply.given import read_ids
+from tasks.apply.job import ServeJob
+from tasks.arrays import Array
+from tasks.explain.answers import Answer
+from tasks.explain.asked import ExplainRequest
+from tasks.explain.explained import explain_items
+from tasks.explain.page import MOST_ON_PAGE, render_page
+from tasks.explain.rows import explain_rows
+from tasks.explain.triples import explain_triples
+from tasks.inference.opened import Opened
+from tasks.storage.ids import relation_names
+from tasks.storage.outputs.parquet_output import ParquetOutput
+from tasks.supervise import report_progress
+
+_FILE, _PAGE = "explanations.parquet", "explanations.html"
+_MOST_SHOWN = 5
+"""Explanations whose sentences a terminal shows."""
+
+
+def asked_items(opened: Opened, job: ServeJob, what: str) -> Array:
+    """Return the nodes (n,), pairs (n, 2) or triples (n, 3) that are named on the command line, or triples of a file.
+
+    Raises UserError: one is not in the data.
+    """
+    asked, manifest, path = job.explained, opened.store.manifest, job.given.get(what)
+    if what == "triples":
+        return _triples(opened, asked, path)
+    if what == "nodes":
+        return _nodes(opened, asked.nodes, manifest.target_type, "--node")
+    types = (manifest.node_types[0],) * 2
+    if len(manifest.node_types) > 1:
+        edges = opened.dataset.manifest.edge_types[0]
+        types = edges.source, edges.target
+    columns = zip(zip(*asked.pairs, strict=True), types, strict=True)
+    return np.stack([_nodes(opened, list(ids), kind, "--pair") for ids, kind in columns], 1)
+
+
+def _nodes(opened: Opened, ids: list[str], kind: str, option: str) -> Array:
+    nodes = opened.ids.find(pa.array(ids, pa.string()), kind)
+    for name, node in zip(ids, nodes.tolist(), strict=True):
+        if node < 0:
+            why = "is not in the data" if node == -1 else "is left out of the graph (components.keep, snapshot.as_of)"
+            raise RecipeError(f"{option} {name}: {why}")
+    return nodes
+
+
+def _triples(opened: Opened, asked: ExplainRequest, path: Path | None) -> Array:
+    if path is None:
+        texts = [pa.array(column, pa.string()) for column in zip(*asked.triples, strict=True)]
+    else:
+        texts = [column.cast(pa.string()) for column in read_ids(path, dict.fromkeys(ENDS, True))]
+
+    def refusal(place: int) -> Refusal:
+        def refuse(row: int, message: str) -> UserError:
+            said = f"{texts[place][row].as_py()!r} {message}"
+            return RecipeError(f"--triple {said}") if path is None else DataError(said, path=path, row=row)
+
+        return refuse
+
+    entities = EntityNames(opened.ids, opened.dataset, opened.store.manifest.node_types)
+    heads, tails = (entities.find(texts[place], refusal(place)) for place in (0, 2))
+    relations = find_names(texts[1], relation_names(opened.dataset), RELATIONS, refusal(1))
+    return np.stack([heads, relations, tails], 1)
+
+
+def write_explanations(opened: Opened, job: ServeJob, items: Array) -> dict[str, Any]:
+    """Write a file and a page into the work folder; returns the files, rows and the first sentences."""
+    asked = job.explained
+    answers = _answers(opened, job, items)
+    kept, rows = list[Answer](), 0
+    with ExitStack() as stack:
+        writer = stack.enter_context(ParquetOutput(job.work / _FILE))
+        for number, answer in enumerate(answers, 1):
+            table = answer.table
+            writer.write(table)
+            rows += len(table)
+            if len(kept) < MOST_ON_PAGE:
+                kept.append(answer)
+            report_progress(number, len(items), "explained", job.what)
+    title = f"Why? Scores of {asked.model or opened.model.config.name}"
+    page = render_page(kept, title, kept[0].method, len(items) - len(kept))
+    (job.work / _PAGE).write_text(page, encoding="utf-8")
+    told = [
+        {"head": answer.head, "sentences": answer.sentences(), "notes": answer.explanation.notes}
+        for answer in kept[:_MOST_SHOWN]
+    ]
+    return {"files": [_FILE, _PAGE], "rows": rows, "explained": told}
+
+
+def _answers(opened: Opened, job: ServeJob, items: Array) -> Iterator[Answer]:
+    asked = job.explained
+    if isinstance(opened.model, KnowledgeModel):
+        return explain_triples(opened, items, EXPLAINERS.config(asked.options).most_edges)  # type: ignore[attr-defined]
+    explain = explain_rows if isinstance(opened.model, RelationalModel) else explain_items
+    return explain(opened, items, asked.options, job.classes, asked.of_class)

@@ -1,0 +1,1 @@
+"""Why a model scores something as it does: which edges, neighbours and features moved the score."""

@@ -1,0 +1,79 @@
+"""Which number of a model's outputs is explained, and what it is called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from configs.errors import RecipeError
+from configs.label_types import LabelType
+from configs.matching import did_you_mean, listed
+from models.base import GraphModel
+from tasks.storage.graph_store import GraphStore
+
+
+@dataclass(frozen=True)
+class AskedScore:
+    """A class's probability, or a number."""
+
+    label_type: LabelType
+    """Of the label, or of pairs."""
+    columns: int
+    """Of the outputs that are of this task: the first ones."""
+    code: int | None
+    """Class, or column of the label; None: not known yet."""
+
+    def likeliest(self, outputs: Tensor) -> AskedScore:
+        """Return it with the class of the highest output of the first row, where none is known yet."""
+        if self.code is not None:
+            return self
+        code = int(self._rows(outputs)[0].argmax()) if self.label_type.has_classes else 0
+        return replace(self, code=code)
+
+    def value(self, outputs: Tensor) -> Tensor:
+        """Return what predictions say, float64 (n,), of outputs (n, C) or (n,): a probability, a number or a score."""
+        rows = self._rows(outputs)
+        if self.label_type.has_classes:
+            rows = rows.softmax(1) if self._exclude_each_other(rows) else rows.sigmoid()
+        assert self.code is not None, "of several classes one is chosen first"
+        return rows[:, self.code]
+
+    def margin(self, outputs: Tensor) -> Tensor:
+        """Return the same before it is squeezed between 0 and 1: the logarithm of the odds."""
+        rows = self._rows(outputs)
+        own = rows[:, self.code]
+        if not self._exclude_each_other(rows):
+            return own
+        others = torch.arange(rows.shape[1], device=rows.device) != self.code
+        return own - rows[:, others].logsumexp(1)  # of probabilities, those near 0 and 1 would have no gradient
+
+    def _exclude_each_other(self, rows: Tensor) -> bool:
+        return self.label_type.has_classes and self.label_type.one_column and rows.shape[1] > 1
+
+    def _rows(self, outputs: Tensor) -> Tensor:
+        return outputs.double().view(len(outputs), -1)[:, : self.columns]
+
+    def said(self, classes: list[str] | None) -> str:
+        """Say what the score is; `classes`: names, where they are known."""
+        if not self.label_type.has_classes:
+            return "prediction" if self.label_type.is_number else "score"
+        code = (self.code or 0) if self.columns > 1 else 1
+        return f"probability of {classes[code] if classes and code < len(classes) else code}"
+
+
+def asked_score(store: GraphStore, model: GraphModel, classes: list[str] | None, of_class: str | None) -> AskedScore:
+    """Return the score of a class by its name or number, None: of the likeliest. RecipeError: there is none such.
+
+    Of several tasks it is that of the first.
+    """
+    heads, facts = store.manifest.heads, model.facts
+    columns = facts.head_scores[0] if heads else facts.out_dim
+    asked = AskedScore(heads[0].label_type if heads else store.manifest.label_type, columns, None)
+    if of_class is None:
+        return asked
+    names = classes if classes and columns > 1 else [str(number) for number in range(columns)]
+    if of_class not in names:
+        raise RecipeError(f"--class: no class {of_class!r}{did_you_mean(of_class, names)}; there are {listed(names)}")
+    return replace(asked, code=names.index(of_class))

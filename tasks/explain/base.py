@@ -1,0 +1,74 @@
+"""What an explainer is: a class in a file of `methods/`, registered in EXPLAINERS, with its options in `configs.py`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from tasks.arrays import Array
+
+if TYPE_CHECKING:
+    from tasks.explain.scored import ScoredNeighborhood
+
+Part = Literal["edge", "node", "table", "feature"]
+
+
+@dataclass(frozen=True)
+class Effects:
+    """What parts of one kind did to a score: n of them."""
+
+    part: Part
+    effect: Array
+    """float64 (n,): of a part that is left out, score minus score without it; else as the method says."""
+    source: Array
+    """int64 (n,): local number of the edge's source, of the neighbour, or of the node that has the feature."""
+    target: Array
+    """int64 (n,): local number of the edge's target; the same node again for others."""
+    relation: Array | None = None
+    """int64 (n,): number of the edge's type."""
+    count: Array | None = None
+    """int64 (n,): parallel edges that are one part; of neighbours, all edges that go with them."""
+    feature: Array | None = None
+    """int64 (n,): number of the column (`Features`)."""
+    without: Array | None = None
+    """float64 (n,): the score without the part."""
+    odds: Array | None = None
+    """float64 (n,): of probabilities the change of the logarithm of their odds, which tells more near 0 and 1: parts
+    are ordered by it."""
+    unit: Array | None = None
+    """int64 (n,): of edges of a neighbourhood their number among its units."""
+
+    @property
+    def strength(self) -> Array:
+        """How much each part moved the score, float64 (n,)."""
+        return np.abs(self.effect if self.odds is None else self.odds)
+
+    def strongest(self, most: int) -> Effects:
+        """Return the parts of the largest effects, those first."""
+        order = np.argsort(-self.strength, kind="stable")[:most]
+        taken: dict[str, Any] = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        return replace(self, **{name: value[order] for name, value in taken.items()})
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why one score is what it is."""
+
+    score: float
+    """What is explained, in the neighbourhood that was looked at."""
+    effects: list[Effects]
+    notes: list[str] = field(default_factory=list)
+
+
+class Explainer:
+    """Says what moved a score."""
+
+    def __init__(self, config: Any) -> None:
+        """`config`: its options, an `ExplainerConfig`."""
+        self.config = config
+
+    def explain(self, scored: ScoredNeighborhood) -> Explanation:
+        """Explain the score of what the neighbourhood lies around. Raises RecipeError: not of such a model."""
+        raise AssertionError(f"{type(self).__name__} defines no explain")

@@ -1,0 +1,1 @@
+"""Explainers, one a file."""

@@ -1,0 +1,138 @@
+"""Which rows of which table moved the score of a row, as of its moment: removal among the rows sampled for it.
+
+Nothing is drawn in the place of a row that is left out, and what is later than the moment has no part in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from configs.errors import RecipeError
+from configs.registry import EXPLAINERS
+from models.relational.base import RelationalModel
+from models.relational.batch import RelationBlock, TypedBatch
+from tasks.arrays import Array, offsets
+from tasks.explain.answers import Answer, Words, relation_words
+from tasks.explain.asked_score import AskedScore, asked_score
+from tasks.explain.base import Effects, Explanation
+from tasks.explain.configs import RemovalConfig
+from tasks.explain.neighborhood import EdgeUnits, Neighborhood
+from tasks.inference.opened import Opened
+from tasks.inference.predictor import evaluating
+from tasks.inference.sampled import SampledScores
+
+
+def explain_rows(
+    opened: Opened, items: Array, options: dict[str, Any], classes: list[str] | None, of_class: str | None
+) -> Iterator[Answer]:
+    """Yield explanations of labelled rows, int64 (n,), by removal; arguments are those of `explain_items`.
+
+    Raises RecipeError: another explainer, or no such class.
+    """
+    model, config = opened.model, EXPLAINERS.config(options)
+    assert isinstance(model, RelationalModel)
+    if not isinstance(config, RemovalConfig):
+        raise RecipeError(f"evaluate.explain={config.name}: rows of tables are explained by removal")
+    sampled, types = SampledScores(opened.store, model), opened.store.manifest.node_types
+    asked = asked_score(opened.store, model, classes, of_class)
+    for item in items:
+        rows = SampledRows(model, sampled.batch(item[None]).to(opened.predictor.device), asked)
+        ids = [opened.ids.lookup(nodes.numpy(), typed=True) for nodes in rows.nodes]
+        tables = pa.array([f"all sampled rows of {kind}" for kind in types])
+        words = Words(pa.concat_arrays([*ids, tables]), [], relation_words(opened.store.manifest.edge_types))
+        named = {"node": opened.ids.lookup(item[None])[0].as_py()}
+        yield Answer(named, rows.asked.said(classes), rows.explain(config.most), config.name, rows.hood, words)
+
+
+class SampledRows:
+    """The rows that one labelled row is scored from, numbered over all types."""
+
+    def __init__(self, model: RelationalModel, batch: TypedBatch, asked: AskedScore) -> None:
+        self.model, self.batch, self.asked = model, batch, asked
+        self.nodes = [inputs.node_ids.cpu() for inputs in batch.inputs.types]
+        self.first = offsets([len(nodes) for nodes in self.nodes])
+        hop = np.full(self.first[-1], len(batch.blocks), np.int64)
+        for steps, block in enumerate(reversed(batch.blocks)):
+            for kind, count in enumerate(block.num_dst):
+                part = hop[self.first[kind] : self.first[kind] + count]
+                np.minimum(part, steps, out=part)
+        assert batch.rows is not None
+        hop[hop == 0] = 1
+        self.seed = int(self.first[model.facts.seed_type]) + int(batch.rows[0])
+        hop[self.seed] = 0
+        units = self._units()
+        self.hood = Neighborhood(np.concatenate(self.nodes), hop, [], [], units, is_whole=True)
+        with evaluating(model):
+            self.asked = asked.likeliest(model(batch))
+
+    def _units(self) -> EdgeUnits:
+        ends = [self._ends(edges) for block in self.batch.blocks for edges in block.relations]
+        source, target, relation = (np.concatenate(part) for part in zip(*ends, strict=True))
+        distinct, count = np.unique(np.stack([source, target, relation], 1), axis=0, return_counts=True)
+        source, target, relation = distinct.T
+        return EdgeUnits(source, target, relation, count, both_ways=False)
+
+    def _ends(self, edges: RelationBlock) -> tuple[Array, Array, Array]:
+        source = edges.indices.cpu().numpy() + self.first[edges.source_type]
+        target = edges.adjacency.targets().cpu().numpy() + self.first[edges.target_type]
+        return source, target, np.full(len(source), max(edges.number, 0))
+
+    def explain(self, most: int) -> Explanation:
+        """Leave out rows one by one, the nearest first, and all rows of each table."""
+        score, every = self._score(self.batch), np.argsort(self.hood.hop, kind="stable")[1:]
+        rows = np.sort(every[:most])
+        notes = [] if len(rows) == len(every) else [f"the {most:,} nearest of {len(every):,} rows are left out"]
+        kinds = [kind for kind in range(len(self.nodes)) if self._rows_of(kind)]
+        places = self.first[-1] + np.array(kinds, np.int64)
+        of_tables, of_rows = (
+            np.array([self._score(self._without(some)) for some in left_out])
+            for left_out in ([self._rows_of(kind) for kind in kinds], [[row] for row in rows.tolist()])
+        )
+        found = [
+            Effects("table", score - of_tables, places, places, without=of_tables),
+            Effects("node", score - of_rows, rows, rows, without=of_rows),
+        ]
+        return Explanation(score, found, notes)
+
+    def _rows_of(self, kind: int) -> list[int]:
+        rows = range(int(self.first[kind]), int(self.first[kind + 1]))
+        return [row for row in rows if row != self.seed]
+
+    def _score(self, batch: TypedBatch) -> float:
+        with evaluating(self.model):
+            return float(self.asked.value(self.model(batch))[0])
+
+    def _without(self, rows: list[int]) -> TypedBatch:
+        """Return the batch without edges from or to some rows."""
+        gone = torch.zeros(int(self.first[-1]), dtype=torch.bool)
+        gone[rows] = True
+        device = self.batch.inputs.types[0].node_ids.device
+        by_type = [part.to(device) for part in torch.split(gone, np.diff(self.first).tolist())]
+        blocks = [
+            replace(block, relations=[_kept(edges, by_type) for edges in block.relations])
+            for block in self.batch.blocks
+        ]
+        return replace(self.batch, blocks=blocks)
+
+
+def _kept(edges: RelationBlock, gone: list[Tensor]) -> RelationBlock:
+    targets = edges.adjacency.targets()
+    keep = ~(gone[edges.source_type][edges.indices.long()] | gone[edges.target_type][targets])
+    counts = torch.bincount(targets[keep], minlength=len(edges.indptr) - 1)
+    rows: Callable[[Tensor | None], Tensor | None] = lambda table: None if table is None else table[keep]  # noqa: E731
+    return replace(
+        edges,
+        indptr=torch.cat([counts.new_zeros(1), counts.cumsum(0)]),
+        indices=edges.indices[keep],
+        edge_feat=rows(edges.edge_feat),
+        edge_feat_cat=rows(edges.edge_feat_cat),
+        edge_age=rows(edges.edge_age),
+        weight=rows(edges.weight),
+    )
