@@ -61,6 +61,20 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     return Trained(tmp_path_factory.mktemp("serving"))
 
 
+def test_scores_are_explained_with_the_names_of_tables(trained: Trained) -> None:
+    record = trained.json("explain", "--model", "papers@1", "--node", "n17", "--class", "dog", "-o", "why.parquet")
+    assert Path(record["page"]).read_text().count("<section>") == 1
+    table = pq.read_table(record["output"])
+    assert record["rows"] == len(table)
+    assert set(table["node"].to_pylist()) == {"n17"}
+    columns = {*"abcde", "colour", "shape"}
+    assert columns <= {row["feature"] for row in table.to_pylist()}
+    shown = trained("explain", "--model", "papers@1", "--node", "n17", "--method", "integrated", "-o", "i.parquet")
+    assert "n17: probability of" in shown.stdout
+    assert "effects add up to" in shown.stdout
+    assert "no class 'dig'" in trained("explain", "-m", "papers@1", "--node", "n17", "--class", "dig").stderr
+
+
 def test_runs_are_listed_filtered_and_sorted(trained: Trained) -> None:
     ids = [trained.second["prefect_flow_run_id"], trained.first["prefect_flow_run_id"]]
     runs = trained.json("runs", "papers", "--since", "1d", "--status", "completed")["runs"]
