@@ -115,7 +115,7 @@ def test_the_evaluator_judges_by_the_data_sets_metric(tmp_path: Path) -> None:
         evaluator(Prediction(ranked=prediction.ranked.taken(np.empty(0, np.int64))))
     with pytest.raises(RecipeError, match=r"rocauc measures .* is a ranking task"):
         make_evaluator(EVALUATORS.config("rocauc"), store.manifest)
-    with pytest.raises(RecipeError, match="ranking measures ranking tasks"):
+    with pytest.raises(RecipeError, match="ranking measures link, ranking tasks"):
         make_evaluator(EVALUATORS.config("ranking"), node_graph(tmp_path / "nodes").manifest)
     sure = SureMetrics(evaluator, [evaluator], prediction)
     low, high = sure.intervals()["metric"]

@@ -45,6 +45,7 @@ def _text(path: Path, made: Imported) -> str:
     types = {one[end] for one in dataset["edges"] for end in ("source_type", "target_type")}
     is_link, is_typed = dataset["task"] == "link", len(types) > 1 or len(dataset["edges"]) > 1
     model = {"name": "rgcn" if is_typed else "graphsage", "hidden_dim": 64, "num_layers": 2, "dropout": 0.1}
+    model |= {"decoder": "dot"} if is_link else {}  # all targets are one matrix product
     loader: dict[str, Any] = {"name": "edge" if is_link else "neighbor", "fanout": [10, 10], "batch_size": 1024}
     recipe: dict[str, Any] = {"name": file_name(str(dataset["title"])), "dataset": dataset}
     if made.transforms:

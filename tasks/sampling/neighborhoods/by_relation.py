@@ -12,7 +12,7 @@ from tasks.counter_random import bits
 from tasks.sampling.neighborhoods.in_edges import InEdges, Sample
 
 
-class RelationEdges(InEdges):
+class RelationInEdges(InEdges):
     """The in-edges of all nodes, of which `draw` takes up to the fan-out in each relation.
 
     Memory: 12 bytes an edge for ids up to int32, and 8 a node for each relation.

@@ -13,7 +13,7 @@ from numba import njit
 from models.kernels.memory import recycled
 from tasks.arrays import Array
 from tasks.counter_random import bits, permute
-from tasks.sampling.neighborhoods.by_relation import RelationEdges
+from tasks.sampling.neighborhoods.by_relation import RelationInEdges
 from tasks.sampling.neighborhoods.in_edges import InEdges, Sample
 from tasks.sampling.neighborhoods.relabel import ALL_ASKED, AskedEdges, Numbering, hash_pairs, leave_out, lower_degrees
 
@@ -69,7 +69,7 @@ class NeighborSampler:
         if edge_type is None:
             self.edges = InEdges(indptr, indices, inverse_chances=inverse_chances)
         else:
-            self.edges = RelationEdges(indptr, indices, edge_type, inverse_chances=inverse_chances)
+            self.edges = RelationInEdges(indptr, indices, edge_type, inverse_chances=inverse_chances)
         self._idle: list[Numbering] = []
 
     def number(self, ids: Array) -> tuple[Array, Array]:
