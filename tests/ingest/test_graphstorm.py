@@ -111,6 +111,26 @@ def test_the_recipe_of_nodes_runs(tmp_path: Path, home: Home) -> None:
     )
 
 
+def test_the_recipe_of_edges_with_labels_runs(tmp_path: Path, home: Home) -> None:
+    said = description(tmp_path)
+    likes = pq.read_table(tmp_path / "likes.parquet")
+    stars = [["bad", "good", "great"][n % 3] for n in range(likes.num_rows)]
+    pq.write_table(likes.append_column("stars", pa.array(stars)), tmp_path / "likes.parquet")
+    rating = {"task_type": "classification", "label_col": "stars", "split_pct": [0.8, 0.1, 0.1]}
+    said["edges"] = [said["edges"][1], said["edges"][0] | {"labels": [rating]}, said["edges"][2]]
+    said["nodes"][1]["features"].append({"feature_col": "year", "transform": {"name": "standard"}})
+    path, made = import_graphstorm(write(tmp_path, said), None, 2)
+    data = Prepared(home, load_recipe(str(path)))
+    assert (data.graph.manifest.task, data.graph.manifest.num_classes) == ("edge", 3)
+    assert [one.name for one in data.dataset.manifest.edge_types] == ["user__rating__movie", "movie__has_a__genre"]
+    assert load_recipe(str(path)).train.loader.name == "labelled_edge"
+    assert "numbers that standardize was for: min_max, as all others (preprocess.transforms)" in made.notes
+    rating.pop("split_pct")
+    rating["custom_split_filenames"] = {"train": "a.json", "valid": "b.json", "test": "c.json"}
+    with pytest.raises(DataError, match="labelled edges are not split by files"):
+        import_graphstorm(write(tmp_path, said), str(tmp_path / "other"), 2)
+
+
 @pytest.mark.parametrize("ending", ["json", "parquet"])
 def test_splits_in_files(tmp_path: Path, home: Home, ending: str) -> None:
     said = description(tmp_path)

@@ -27,6 +27,7 @@ _NUMBERS = {
 }
 """Transforms of numbers, and what does most like it here."""
 _AS_IT_IS = {"max_min_norm", "standard"}
+_TASK_TYPES = {"classification": "multiclass", "regression": "regression"}
 _TEXTS = {"tokenize_hf", "bert_hf"}
 _READ = {
     "nodes": {"node_type", "files", "format", "node_id_col", "features", "labels"},
@@ -93,8 +94,11 @@ class Importer:
         dataset: dict[str, Any] = {"name": "tables", "title": self._word(self.path.stem, "title"), "directed": True}
         label = self._chosen(task)
         dataset |= self._of_task(label, nodes, edges)
+        transforms = list(dict.fromkeys(self.transforms))
+        for name in transforms[1:]:
+            self.notes.append(f"numbers that {name} was for: {transforms[0]}, as all others (preprocess.transforms)")
         kept = self._without_reverses(edges, dataset.get("target_relation"))
-        return Imported({**dataset, "nodes": nodes, "edges": kept}, list(dict.fromkeys(self.transforms)), self.notes)
+        return Imported({**dataset, "nodes": nodes, "edges": kept}, transforms[:1], self.notes)
 
     def _check_version(self) -> None:
         if "graph" in self.said:
@@ -227,28 +231,28 @@ class Importer:
 
     @staticmethod
     def _can_be(label: Label) -> bool:
-        of_nodes = label.kind == "nodes" and label.task_type in ("classification", "regression")
-        return of_nodes or (label.kind == "edges" and label.task_type == "link_prediction")
+        return label.task_type in _TASK_TYPES or (label.kind == "edges" and label.task_type == "link_prediction")
 
     def _of_task(self, label: Label, nodes: list[dict[str, Any]], edges: list[dict[str, Any]]) -> dict[str, Any]:
         for name in sorted(set(label.said) - {"task_type", "label_col", "split_pct", "custom_split_filenames"}):
             self.notes.append(f"{label.where}: {name} is not taken over")
         split = self._split(label)
-        if label.kind == "edges":
+        if label.task_type not in _TASK_TYPES:
             table = edges[label.place]
             if [one["relation"] for one in edges].count(table["relation"]) > 1:
                 table["relation"] = "_".join((table["source_type"], table["relation"], table["target_type"]))
                 self.notes.append(f"{label.where}: called {table['relation']}, for another relation has its name")
             return {"task": "link", "target_relation": table["relation"], "split": split}
-        table = nodes[label.place]
+        of_edges = label.kind == "edges"
+        table = edges[label.place] if of_edges else nodes[label.place]
         column = str(self._wanted(label.said, "label_col", label.where))
         for role in ("features", "categorical", "texts"):
             if column in table.get(role, ()):
                 table[role].remove(column)
                 self.notes.append(f"{label.where}: {column} is the label, and no longer a feature too")
         table["label"] = [column]
-        kind = {"classification": "multiclass", "regression": "regression"}[label.task_type]
-        return {"task": "node", "task_type": kind, "target_type": table["type"], "split": split}
+        said = {"task_type": _TASK_TYPES[label.task_type], "split": split}
+        return {"task": "edge", **said} if of_edges else {"task": "node", **said, "target_type": table["type"]}
 
     def _split(self, label: Label) -> dict[str, Any]:
         """Return the split: of files of ids, or shares, of which the rest trains."""
@@ -272,6 +276,11 @@ class Importer:
 
     def _split_of_files(self, label: Label, files: Mapping[str, Any]) -> dict[str, Any]:
         of_links = label.kind == "edges"
+        if label.task_type in _TASK_TYPES and of_links:
+            raise self._error(
+                f"{label.where}: labelled edges are not split by files (custom_split_filenames); write the split as a "
+                "column of the edges and name it in the recipe, or give split_pct"
+            )
         wanted = ("valid", "test") if of_links else SPLITS
         missing = [name for name in wanted if not files.get(name)]
         if missing:
@@ -298,7 +307,9 @@ class Importer:
     def _without_reverses(self, edges: list[dict[str, Any]], target: str | None) -> list[dict[str, Any]]:
         """Leave relations out that are another one read backwards: preprocess makes reverses, and never of held-out."""
         kept: list[dict[str, Any]] = []
-        for one in sorted(edges, key=lambda one: one["relation"] != target):  # what is predicted stays
+        for one in sorted(
+            edges, key=lambda one: one["relation"] != target and "label" not in one
+        ):  # what is predicted stays
             backwards = (one["files"], one["target"], one["source"], one["target_type"], one["source_type"])
             names = ("files", "source", "target", "source_type", "target_type")
             other = next((kept_one for kept_one in kept if backwards == tuple(kept_one[name] for name in names)), None)

@@ -46,10 +46,11 @@ def _text(path: Path, made: Imported) -> str:
     is_link, is_typed = dataset["task"] == "link", len(types) > 1 or len(dataset["edges"]) > 1
     model = {"name": "rgcn" if is_typed else "graphsage", "hidden_dim": 64, "num_layers": 2, "dropout": 0.1}
     model |= {"decoder": "dot"} if is_link else {}  # all targets are one matrix product
-    loader: dict[str, Any] = {"name": "edge" if is_link else "neighbor", "fanout": [10, 10], "batch_size": 1024}
+    loaders = {"link": "edge", "edge": "labelled_edge", "node": "neighbor"}
+    loader: dict[str, Any] = {"name": loaders[dataset["task"]], "fanout": [10, 10], "batch_size": 1024}
     recipe: dict[str, Any] = {"name": file_name(str(dataset["title"])), "dataset": dataset}
     if made.transforms:
-        recipe["preprocess"] = {"transforms": [{"name": name} for name in made.transforms[:1]]}
+        recipe["preprocess"] = {"transforms": [{"name": name} for name in made.transforms]}
     recipe |= {"model": model, "train": {"loader": loader, "epochs": 20, "learning_rate": 0.005}}
     notes = "".join(f"#   {note}\n" for note in made.notes)
     head = f"# Made of {path.name} (GraphStorm) by `graphmill import graphstorm`."
