@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -46,8 +47,14 @@ def test_features(num_nodes: int, width: int, rows: int, stored: Any, dtype: tor
     mean_rows(np.zeros(num_nodes + 1, np.int64), NO_EDGES, x, x.copy())
 
 
+class EmptyGraph(dict[str, Any]):
+    """A graph of one relation, without an edge."""
+
+    manifest = SimpleNamespace(has_context=False)
+
+
 def test_lists_and_negatives() -> None:
     assert len(sort_and_compress(np.zeros(0, np.uint64), np.zeros(0, np.int64), 40, True)[0]) == 0
     assert len(IdIndex().sort()) == 0
-    graph: Any = {"csc_indptr": np.zeros(1, np.int64), "csc_indices": NO_EDGES}
+    graph: Any = EmptyGraph(csc_indptr=np.zeros(1, np.int64), csc_indices=NO_EDGES)
     assert NegativeSampler(graph, 2).draw(np.zeros((0, 2), np.int64), 0).shape == (0, 2)

@@ -35,6 +35,12 @@ def write(
         return write_by_time(partial(_existing, snapshot), snapshot, writer, options, table)
     kinds = store.manifest.edge_types
     ends = (kinds[0].source, kinds[0].target) if len(ids.node_types) > 1 else ids.node_types * 2
+    if len(ids.node_types) > 1 and len(kinds) > 1 and not store.manifest.has_context:
+        raise DataError(
+            "held-out edges name nodes within a type, and this data set has several node types and relations "
+            f"({', '.join(kind.name for kind in kinds)}) and does not say which is predicted; take dataset.name=tables "
+            "with target_relation, keep one relation, or use one node type"
+        )
     sizes, times = {}, {}
     for split in SPLITS:
         table = f"split/{split}"
