@@ -69,11 +69,12 @@ def _load(folder: Path, device: str, max_tokens: int, precision: str) -> Any:
     import torch
     import transformers
 
-    transformers.utils.logging.disable_progress_bar()
+    log: Any = transformers.utils.logging  # without types
+    log.disable_progress_bar()
     if multiprocessing.parent_process() is not None:  # one of many workers
         torch.set_num_threads(1)
     weights = {"use_safetensors": True, "dtype": getattr(torch, precision)}
-    options = {"trust_remote_code": False, "local_files_only": True, "model_kwargs": weights}
+    options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True, "model_kwargs": weights}
     try:
         model = SentenceTransformer(str(folder), device=device, **options)
     except Exception as error:  # of a library that has no error of its own
