@@ -65,6 +65,13 @@ ALONE = Launcher((), {})
 """One process."""
 
 
+def machines_used(work: Path) -> list[dict[str, Any]]:
+    """Return what machines of a cluster did for the ranks that wrote into `work`; nothing: there was no cluster."""
+    path = work / MACHINES_FILE
+    used: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    return used
+
+
 def run_job(module: str, job: object, context: StageContext, launcher: Launcher = ALONE) -> dict[str, Any]:
     """Have a module's `main`, which calls `finish_job`, do a job, a dataclass, in processes of its own.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +13,7 @@ import typer
 from flows.terminal.options import HomeOption, JsonOption, graphmill_command, open_home
 
 if TYPE_CHECKING:
+    from flows.cluster.nodes import NodeOptions
     from tasks.storage.home import Home
 
 app = typer.Typer(help="Machines that train together: a Ray cluster.", no_args_is_help=True)
@@ -55,27 +57,26 @@ def start(
     Example: `graphmill cluster start --cpus 8`
     """
     from flows.cluster.nodes import NodeOptions
-    from flows.cluster.nodes import start as begin
-    from flows.terminal.console import err, out
+    from flows.terminal.console import err
     from tasks.cluster.connect import TOKEN_FILE, cluster_folder
     from tasks.cluster.settings import HEAD_PORT
 
     place = open_home(home)
     options = NodeOptions(None, port or HEAD_PORT, node_ip, cpus, gpus, dashboard, shift_ports)
-    address = begin(place, options, _temp_dir(temp_dir, place), err().print)
-    if address.startswith("127."):
-        err().print(f"warning: other machines cannot reach {address}; --node-ip says where they reach this one")
     token = cluster_folder(place) / TOKEN_FILE
-    for line in (
-        f"the cluster's head is {address}; its token is in {token}",
-        "on each other machine, with a copy of that file:",
-        f"  graphmill cluster join {address} --token-file FILE",
-        "then here:",
-        f"  {graphmill_command('run', 'RECIPE', '--cluster', 'auto', 'train.num_ranks=N')}",
-    ):
-        out().print(line, markup=False, highlight=False, soft_wrap=True)
-    if block:
-        _stay(place)
+
+    def begun(address: str) -> list[str]:
+        if address.startswith("127."):
+            err().print(f"warning: other machines cannot reach {address}; --node-ip says where they reach this one")
+        return [
+            f"the cluster's head is {address}; its token is in {token}",
+            "on each other machine, with a copy of that file:",
+            f"  graphmill cluster join {address} --token-file FILE",
+            "then here:",
+            f"  {graphmill_command('run', 'RECIPE', '--cluster', 'auto', 'train.num_ranks=N')}",
+        ]
+
+    _begin(place, options, _temp_dir(temp_dir, place), begun, block=block)
 
 
 @app.command()
@@ -97,8 +98,7 @@ def join(
     Example: `graphmill cluster join node1:6379 --token-file token`
     """
     from flows.cluster.nodes import NodeOptions, check_not_running, keep_token
-    from flows.cluster.nodes import start as begin
-    from flows.terminal.console import err, out
+    from flows.terminal.console import err
     from tasks.cluster.connect import check_reached, choose_cluster, choose_token, cluster_address, cluster_folder
 
     place = open_home(home)
@@ -114,10 +114,8 @@ def join(
             said = f"warning: others may read {token_file}; remove it, this home has a copy that they may not read"
             err().print(said, markup=False, highlight=False, soft_wrap=True)
     options = NodeOptions(address, 0, node_ip, cpus, gpus, shift=shift_ports)
-    begin(place, options, _temp_dir(temp_dir, place), err().print)
-    out().print(f"this machine has joined the cluster of {address}", markup=False, highlight=False)
-    if block:
-        _stay(place)
+    joined = [f"this machine has joined the cluster of {address}"]
+    _begin(place, options, _temp_dir(temp_dir, place), lambda _: joined, block=block)
 
 
 @app.command()
@@ -142,27 +140,37 @@ def status(
 def stop(home: HomeOption = None) -> None:
     """End this machine's Ray, that `start` or `join` began in this home; what others run goes on."""
     from flows.cluster.nodes import stop as end
-    from flows.terminal.console import out
+    from flows.terminal.console import err, out
 
-    ended = end(open_home(home))
+    ended = end(open_home(home), err().print)
     out().print("this machine's Ray has ended" if ended else "no Ray of this home runs on this machine")
 
 
-def _stay(place: Home) -> None:
-    """Wait for a signal or for Ray's end, then end what is left."""
-    import signal
+def _begin(
+    place: Home, options: NodeOptions, temp_dir: Path, begun: Callable[[str], list[str]], *, block: bool
+) -> None:
+    """Begin Ray and say what `begun` returns of the head's address; `block`: wait for a signal or for Ray's end, then
+    end what is left."""
     import time
 
     from configs.errors import StageError
-    from flows.cluster.nodes import running
-    from flows.cluster.nodes import stop as end
+    from flows.cluster.nodes import running, signals_raise, start, stop
+    from flows.terminal.console import err, out
     from tasks.cluster.settings import ANSWER_SECONDS
+    from tasks.processes.ending import TerminatedError
 
-    told: list[int] = []
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda number, _: told.append(number))
-    while not told and running(place):
-        time.sleep(ANSWER_SECONDS / 30)
-    end(place)
-    if not told:
+    with signals_raise():
+        address = start(place, options, temp_dir, err().print)
+        try:
+            for line in begun(address):
+                out().print(line, markup=False, highlight=False, soft_wrap=True)
+            while block and running(place):
+                time.sleep(ANSWER_SECONDS / 30)
+        except (TerminatedError, KeyboardInterrupt):
+            if not block:
+                raise
+            stop(place, err().print)
+            return
+    if block:
+        stop(place, err().print)
         raise StageError("Ray has ended by itself; see what it said in cluster/ray.log of the home")

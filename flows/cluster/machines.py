@@ -29,6 +29,8 @@ def show_machines(machines: Sequence[Looked]) -> None:
 def placement(recipe: Recipe, machines: Sequence[Looked], rank_bytes: float) -> list[str]:
     """Say which machine would get which ranks and parts, and what they take there; or that there is no room."""
     train = recipe.train
+    if train.num_ranks == 1:
+        return ["one rank, which runs here (train.num_ranks)"]
     said = recipe.cluster.rank_memory_gb
     memory = rank_bytes if said is None else 1e9 * said
     need = Need(threads_per_rank(train), int(device_kind(train) == "cuda"), memory)

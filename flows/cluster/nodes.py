@@ -13,11 +13,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
-from stat import S_ISVTX
+from stat import S_ISDIR, S_ISVTX
+from types import FrameType
 
 import psutil
 
@@ -28,6 +29,7 @@ from tasks.cluster.connect import (
     TOKEN_FILE,
     cluster_folder,
     known_cluster,
+    left_workers,
     node_file,
     own_node,
     ray_environment,
@@ -45,6 +47,7 @@ from tasks.cluster.settings import (
     NODE_PORTS,
     WORKER_PORTS,
 )
+from tasks.processes.ending import TerminatedError
 from tasks.storage.artifacts import file_lock, write_atomic
 from tasks.storage.home import Home
 from tasks.storage.home_files.temporary import remove_left
@@ -54,6 +57,8 @@ _SOCKETS = "/session_2026-01-01_00-00-00_000000_0000000/sockets/plasma_store"
 _RAYS_NAMES = ("session_", "ray_", "prom_")
 """How files in Ray's folder begin."""
 _TOKEN_BYTES = 32
+_LEAST_BYTES = 100e6
+"""Of disk for Ray's logs."""
 
 
 @dataclass(frozen=True)
@@ -82,12 +87,14 @@ def start(home: Home, options: NodeOptions, temp_dir: Path, say: Callable[[str],
     folder = cluster_folder(home)
     folder.mkdir(mode=0o700, exist_ok=True)
     with ExitStack() as stack:
-        stack.enter_context(file_lock(folder / "lock"))
+        stack.enter_context(_locked(home, say))
         check_not_running(home)
+        options = replace(options, node_ip=_own_address(options.node_ip))
         _make_token(home, options)
         _check_ports(options)
         check_parent(temp_dir)
         stack.enter_context(file_lock(temp_dir.parent / "lock"))  # another home's may begin in the same folder
+        _end(-1, str(temp_dir))  # what a Ray that has ended left there
         temp_dir = _own_folder(temp_dir)
         remove_left(Home(cache_folder()))
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", *_arguments(options, temp_dir)]
@@ -106,6 +113,8 @@ def start(home: Home, options: NodeOptions, temp_dir: Path, say: Callable[[str],
             node = {"address": address, "group": process.pid, "temp_dir": str(temp_dir)}
             try:
                 write_atomic(node_file(home), json.dumps(node).encode(), 0o600)  # `stop` ends what a kill leaves here
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    psutil.Process(process.pid).rlimit(psutil.RLIMIT_CORE, (0, 0))  # a core would hold the token
                 if process.wait(timeout=4 * ANSWER_SECONDS):
                     raise StageError(f"Ray did not start: {_reason(log)}; all it said is in {log}")
                 if ip := _said_address(log):
@@ -118,6 +127,8 @@ def start(home: Home, options: NodeOptions, temp_dir: Path, say: Callable[[str],
             except BaseException as error:
                 _end(process.pid, str(temp_dir))
                 node_file(home).unlink(missing_ok=True)
+                if not isinstance(error, Exception):
+                    shutil.rmtree(temp_dir, ignore_errors=True)
                 if isinstance(error, subprocess.TimeoutExpired):
                     why = f"Ray did not start within {4 * ANSWER_SECONDS:.0f} seconds; see {log}"
                     raise StageError(why) from error
@@ -125,18 +136,43 @@ def start(home: Home, options: NodeOptions, temp_dir: Path, say: Callable[[str],
     return str(node["address"])
 
 
-def stop(home: Home) -> bool:
+def stop(home: Home, say: Callable[[str], None]) -> bool:
     """End this machine's Ray, and nobody else's; return whether there was one."""
-    with file_lock(cluster_folder(home) / "lock"):
+    if not cluster_folder(home).is_dir():
+        return False
+    with _locked(home, say):
         node = own_node(home)
         if not node:
             return False
         ended, temp_dir = _end(node["group"], node["temp_dir"]), Path(node["temp_dir"])
-        if ended and temp_dir.is_dir() and not _others_files(temp_dir) and not _in_use(temp_dir):
+        if list(temp_dir.glob("session_*")) and not _others_files(temp_dir) and not _in_use(temp_dir):
             shutil.rmtree(temp_dir, ignore_errors=True)
         node_file(home).unlink(missing_ok=True)
         remove_left(Home(cache_folder()))
     return ended
+
+
+def _locked(home: Home, say: Callable[[str], None]) -> AbstractContextManager[None]:
+    waiting = "waiting for another `graphmill cluster start`, join or stop in this home"
+    return file_lock(cluster_folder(home) / "lock", lambda: say(waiting))
+
+
+@contextlib.contextmanager
+def signals_raise() -> Iterator[None]:
+    """Have SIGTERM and SIGHUP unwind the main thread during the block, as Ctrl-C does: once, for that has to end."""
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        for number in (*numbers, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+        raise TerminatedError
+
+    before = {number: signal.signal(number, end) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def check_not_running(home: Home) -> None:
@@ -148,27 +184,28 @@ def check_not_running(home: Home) -> None:
 
 
 def running(home: Home) -> dict[str, object]:
-    """Return what is known of this machine's Ray where it runs; what was left of one that ended is removed."""
+    """Return what is known of this machine's Ray where it runs."""
     node = own_node(home)
-    if node and not rays_processes(int(node["group"]), str(node["temp_dir"])):
-        node_file(home).unlink(missing_ok=True)
-        return {}
-    return node
+    return node if node and rays_processes(int(node["group"]), str(node["temp_dir"])) else {}
 
 
 def _end(group: int, temp_dir: str) -> bool:
-    """End a group of processes, by their ids: SIGTERM, then SIGKILL (Ray's store of the cluster ignores the first)."""
-    there = rays_processes(group, temp_dir)
+    """End Ray's processes, by their ids: SIGTERM, then SIGKILL (Ray's store of the cluster ignores the first)."""
+
+    def there() -> list[psutil.Process]:
+        return rays_processes(group, temp_dir) + left_workers(temp_dir)
+
+    left = found = there()
     for number, patience in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 3.0)):
-        for process in rays_processes(group, temp_dir):
+        for process in left:
             with contextlib.suppress(psutil.Error):
                 process.send_signal(number)
         until = time.monotonic() + patience
-        while (left := rays_processes(group, temp_dir)) and time.monotonic() < until:
+        while (left := there()) and time.monotonic() < until:
             time.sleep(LOOK_SECONDS)
         if not left:
             break
-    return bool(there)
+    return bool(found)
 
 
 def _make_token(home: Home, options: NodeOptions) -> None:
@@ -177,7 +214,7 @@ def _make_token(home: Home, options: NodeOptions) -> None:
         for name in SAID:  # a cluster's token is that of its head's home
             os.environ.pop(name, None)
         if not path.exists() or not known_cluster(home).get("head", True):  # who knows that one has not to know this
-            write_atomic(path, secrets.token_hex(_TOKEN_BYTES).encode(), 0o600)
+            _write_token(home, secrets.token_hex(_TOKEN_BYTES))
     elif "RAY_AUTH_MODE" not in ray_environment(home):
         raise RecipeError(
             f"the token of the cluster at {options.address} is needed: --token-file FILE, a copy of the file that "
@@ -186,14 +223,36 @@ def _make_token(home: Home, options: NodeOptions) -> None:
 
 
 def keep_token(home: Home, token: str, address: str) -> None:
-    """Keep the token of a cluster that this machine joins in the home, for its owner alone."""
-    write_atomic(cluster_folder(home) / TOKEN_FILE, token.encode(), 0o600)
+    """Keep the token of a cluster that this machine joins in the home, for its owner alone, and have Ray read that
+    file, which stays. Raises RecipeError: another machine is in another cluster by this home."""
+    _write_token(home, token)
+    for name in SAID:
+        os.environ.pop(name, None)
     keep_known(home, address, is_head=False)
+
+
+def _write_token(home: Home, token: str) -> None:
+    path = cluster_folder(home) / TOKEN_FILE
+    others = set(path.parent.glob("*.json")) - {node_file(home), path.with_name(KNOWN_FILE)}
+    if others and path.exists() and path.read_text() != token:
+        raise RecipeError(
+            f"this home has the token of a cluster in which another machine is, as {min(others)} says: end Ray there "
+            "(graphmill cluster stop; where the machine is no more, remove the file), or take another --home"
+        )
+    write_atomic(path, token.encode(), 0o600)
 
 
 def keep_known(home: Home, address: str, *, is_head: bool) -> None:
     """Keep of which cluster the home's token is."""
     write_atomic(cluster_folder(home) / KNOWN_FILE, json.dumps({"address": address, "head": is_head}).encode(), 0o600)
+
+
+def _own_address(name: str | None) -> str | None:
+    """Return the address that a name or an address of this machine stands for. Raises RecipeError."""
+    try:
+        return None if name is None else str(socket.getaddrinfo(name, None)[0][4][0])
+    except OSError as error:
+        raise RecipeError(f"--node-ip {name} is neither an address nor a known name: {error.strerror}") from error
 
 
 def _check_ports(options: NodeOptions) -> None:
@@ -231,13 +290,17 @@ def check_parent(temp_dir: Path) -> None:
             "characters; take a short one on a disk of this machine"
         )
     parent = temp_dir.parent
-    parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    status = parent.stat()
-    if parent != parent.resolve() or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+    with contextlib.suppress(FileExistsError):  # no folder, or a link to nothing
+        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = parent.lstat()
+    is_own = S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
+    if parent != parent.resolve() or not is_own:
         raise RecipeError(
             f"{parent} has to be a folder of yours that nobody else may enter (mode 0700), and no link; name another "
             "by --temp-dir"
         )
+    if (free := shutil.disk_usage(parent).free) < _LEAST_BYTES:
+        raise RecipeError(f"{parent} has {free / 1e6:.0f} MB left, too few for Ray; name another place by --temp-dir")
     for above in parent.parents:
         status = above.stat()
         if status.st_uid not in (os.geteuid(), 0) or (status.st_mode & 0o022 and not status.st_mode & S_ISVTX):
@@ -266,9 +329,10 @@ def _others_files(temp_dir: Path) -> bool:
 
 
 def _in_use(temp_dir: Path) -> bool:
-    """Whether a process has files there."""
+    """Whether a process of this user has files there; anybody may call one of theirs so."""
     return any(
-        f"{temp_dir}/" in " ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])
+        process.info["uids"].real == os.geteuid() and f"{temp_dir}/" in " ".join(process.info["cmdline"] or ())
+        for process in psutil.process_iter(["cmdline", "uids"])
     )
 
 

@@ -18,6 +18,7 @@ from configs.matching import did_you_mean
 from flows.records.parameters import NO_PROMOTE_TAG, check_moment, requested_overrides
 from flows.records.run_record import RECIPE_TAG
 from flows.services.bootstrap import RUN_TAG
+from flows.terminal.options import graphmill_command
 from tasks.storage.home import Home
 from tasks.storage.snapshots import check_snapshot
 from tasks.train.families import check_options
@@ -115,7 +116,8 @@ def save(request: DeployRequest, schedule: Any, parameters: dict[str, Any], plac
         if request.pool not in pools:  # runs would wait in it for ever
             raise RecipeError(
                 f"--pool {request.pool}: no such work pool{did_you_mean(request.pool, pools)}; known: "
-                f"{', '.join(pools) or 'none'}. Make it with: prefect work-pool create {request.pool} --type process"
+                f"{', '.join(pools) or 'none'}. A worker makes it: "
+                + graphmill_command("worker", "--pool", request.pool)
             )
         for other in _all(client, [flow for flow in FLOWS if flow != place.flow]):
             if other.name == request.name:

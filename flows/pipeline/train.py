@@ -235,7 +235,7 @@ class _Run:
         if outcome is None:
             selected = ",".join(self.selection.stages)
             raise RecipeError(
-                f"{selected} cannot run by themselves: {name} has not run for this recipe; run it first "
+                f"cannot run {selected} alone: {name} has not run for this recipe; run it first "
                 f"(graphmill run {self.record.source or 'RECIPE'} --only {name}) or leave --only and --from out"
             )
         return StageRecord.of(outcome)

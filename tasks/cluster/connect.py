@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -27,10 +28,13 @@ from tasks.storage.file_names import file_name
 from tasks.storage.home import Home
 
 TOKEN_FILE, KNOWN_FILE = "token", "known.json"
+_MACHINE_ID = Path("/etc/machine-id")
 _TOKEN_TEXT = re.compile(r"[!-~]{16,4096}")
 _MODE, _TOKEN, _TOKEN_PATH = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 SAID = (_MODE, _TOKEN, _TOKEN_PATH)
 """Variables by which Ray finds a token."""
+_NAMES_AS_OTHERS = {"GRPC_DNS_RESOLVER": "native"}
+"""Ray's own resolver waits for a name server that does not answer, also for names that /etc/hosts has."""
 _WAY_IN = (
     "give the token that `graphmill cluster start` has printed the path of: `cluster join --token-file FILE`, else "
     "RAY_AUTH_TOKEN_PATH=FILE (mode 0600)"
@@ -43,8 +47,12 @@ def cluster_folder(home: Home) -> Path:
 
 
 def node_file(home: Home) -> Path:
-    """Return the file that tells of this machine's Ray; several machines may have one home."""
-    return cluster_folder(home) / file_name(f"{socket.gethostname()}.json")
+    """Return the file that tells of this machine's Ray; several machines may have one home, and even one name."""
+    try:
+        machine = hashlib.sha256(_MACHINE_ID.read_bytes()).hexdigest()[:8]
+    except OSError:
+        machine = "unknown"
+    return cluster_folder(home) / file_name(f"{socket.gethostname()}-{machine}.json")
 
 
 def own_node(home: Home) -> dict[str, Any]:
@@ -68,6 +76,17 @@ def rays_processes(group: int, temp_dir: str) -> list[psutil.Process]:
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, ProcessLookupError):
             if os.getpgid(process.pid) == group and _is_rays(process, temp_dir):
+                found.append(process)
+    return found
+
+
+def left_workers(temp_dir: str) -> list[psutil.Process]:
+    """Return Ray's workers with files in its folder: they have groups of their own, and may outlive what began them."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            is_own = process.uids().real == os.geteuid() and "".join(process.cmdline()[:1]).startswith("ray::")
+            if is_own and any(file.path.startswith(f"{temp_dir}/") for file in process.open_files()):
                 found.append(process)
     return found
 
@@ -142,8 +161,10 @@ def cluster_address(config: ClusterConfig, home: Home) -> str:
     if node:
         return str(node["address"])
     rays_own = Path(os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp") / "ray" / "ray_current_cluster"
-    with contextlib.suppress(OSError), os.fdopen(os.open(rays_own, os.O_RDONLY | os.O_NOFOLLOW)) as file:
-        if os.fstat(file.fileno()).st_uid == os.geteuid():
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # anybody may have put a pipe there
+    with contextlib.suppress(OSError), os.fdopen(os.open(rays_own, flags)) as file:
+        status = os.fstat(file.fileno())
+        if status.st_uid == os.geteuid() and S_ISREG(status.st_mode):
             return named_cluster(file.read(300).strip()).address or ""
     raise RecipeError(
         "cluster.address=auto, and no cluster is known here: RAY_ADDRESS is not set, and neither graphmill nor Ray has "
@@ -154,6 +175,7 @@ def cluster_address(config: ClusterConfig, home: Home) -> str:
 def ray_environment(home: Home) -> dict[str, str]:
     """Return the variables that Ray is to find before it is imported: by which token, and nothing to its makers."""
     variables = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+    variables |= _NAMES_AS_OTHERS
     if os.environ.get(_MODE) or os.environ.get(_TOKEN) or os.environ.get(_TOKEN_PATH):
         return {_MODE: "token", **variables}
     own = cluster_folder(home) / TOKEN_FILE
@@ -186,15 +208,7 @@ def check_reached(address: str, config: ClusterConfig, home: Home, *, here: bool
     `here`: this process is the cluster's, and may load Ray now. Raises StageError: nothing answers; RecipeError: the
     token is wrong, or the cluster asks for none.
     """
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), REACH_SECONDS).close()
-    except (OSError, ValueError) as error:  # ValueError: a name that none can be
-        why = getattr(error, "strerror", None) or error
-        raise StageError(
-            f"no cluster answers at {address}: {why}; see `graphmill cluster status` there, and that this machine may "
-            "reach the port"
-        ) from error
+    check_head(address)
     check_token(home)
     own = {name: os.environ[name] for name in SAID if name in os.environ} | ray_environment(home)
     if here:
@@ -214,6 +228,19 @@ def check_reached(address: str, config: ClusterConfig, home: Home, *, here: bool
             "`graphmill cluster start`, or with RAY_AUTH_MODE=token; on a network where nobody else is, "
             "cluster.require_token=false takes it as it is"
         )
+
+
+def check_head(address: str) -> None:
+    """Raise StageError where nothing listens at the head's address."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), REACH_SECONDS).close()
+    except (OSError, ValueError) as error:  # ValueError: a name that none can be
+        why = getattr(error, "strerror", None) or error
+        raise StageError(
+            f"no cluster answers at {address}: {why}; see `graphmill cluster status` there, and that this machine may "
+            "reach the port"
+        ) from error
 
 
 def answer_of(address: str) -> str:
@@ -236,7 +263,7 @@ _ASK = "import sys; from tasks.cluster.connect import answer_of; print(answer_of
 def _asked(address: str, variables: dict[str, str]) -> str:
     """Return what a head says to a process with these variables of Ray's."""
     kept = {name: value for name, value in os.environ.items() if not re.match("RAY_(?!USE_TLS|TLS_)", name)}
-    environment = kept | variables
+    environment = kept | _NAMES_AS_OTHERS | variables
     command = [sys.executable, "-c", _ASK, address]
     try:
         asked = subprocess.run(

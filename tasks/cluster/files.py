@@ -34,7 +34,7 @@ Block = NDArray[np.uint8]
 _ARTIFACTS = "artifacts"
 _READABLE = (_ARTIFACTS, "work")
 _PARTS = ".parts"
-"""Ends the file beside a fetched one that tells which of its bytes are there; none: all."""
+"""Ends the file beside a fetched one that tells which of its bytes are there; without it nothing counts as fetched."""
 _USED, _ROOM_LOCK, _FETCHING = ".used", ".room", ".fetching"
 _DRAFT = ".coming"
 _GROWING = (".log", ".jsonl")
@@ -155,57 +155,49 @@ class FetchedFiles:
             relative = path.relative_to(self._folder)
             artifact = self._folder / Path(*relative.parts[:2])
             with self._lock:
-                is_new = self._use(artifact)
-                with file_lock(artifact / _FETCHING):
-                    if is_new:
-                        self._renew(artifact)
-                    self._complete(path, f"{_ARTIFACTS}/{relative.as_posix()}", start, stop, artifact)
+                self._use(artifact)
+                if path != artifact / MANIFEST_NAME:
+                    with file_lock(artifact / _FETCHING):
+                        self._complete(path, f"{_ARTIFACTS}/{relative.as_posix()}", start, stop, artifact)
         elif path.is_relative_to(self._scratch):
             with self._lock:
                 self._complete(path, path.relative_to(self._scratch).as_posix(), start, stop, None)
 
-    def _use(self, artifact: Path) -> bool:
-        """Keep an artifact from being taken out; return whether it was not kept before."""
+    def _use(self, artifact: Path) -> None:
+        """Keep an artifact from being taken out, and have the home's manifest in it: what was fetched of one that has
+        another is forgotten. The home has made it anew since, or another home has."""
         if artifact in self._used:
-            return False
+            return
+        manifest = artifact / MANIFEST_NAME
+        content = self._whole(f"{_ARTIFACTS}/{manifest.relative_to(self._folder).as_posix()}")
         with file_lock(self._folder / _ROOM_LOCK):
             artifact.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(artifact / _USED, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            try:
+                if not manifest.exists() or manifest.read_bytes() != content:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    _empty(artifact)
+                    write_atomic(manifest, content)
+                fcntl.flock(descriptor, fcntl.LOCK_SH)
+            except BlockingIOError:
+                os.close(descriptor)
+                raise IntegrityError(
+                    f"{artifact} was made anew since it was fetched, and another run reads what was; run again after it"
+                ) from None
             os.utime(artifact / _USED)
         self._used[artifact] = descriptor
-        return True
 
-    def _renew(self, artifact: Path) -> None:
-        """Forget what was fetched of an artifact that the home has made anew since, or another home has made."""
-        manifest = artifact / MANIFEST_NAME
-        if not manifest.exists():
-            return
+    def _whole(self, name: str) -> bytes:
         import ray
 
-        name = f"{_ARTIFACTS}/{manifest.relative_to(self._folder).as_posix()}"
         size = ray.get(self._files.size.remote(name))
-        if b"".join(block.tobytes() for _, block in blocks_of(self._files, name, 0, size)) == manifest.read_bytes():
-            return
-        try:
-            fcntl.flock(self._used[artifact], fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise IntegrityError(
-                f"{artifact} was made anew since it was fetched, and another run reads what was; run again after it"
-            ) from None
-        for path in artifact.iterdir():
-            if path.is_dir():
-                shutil.rmtree(path)
-            elif path.name not in (_USED, _FETCHING):
-                path.unlink()
-        fcntl.flock(self._used[artifact], fcntl.LOCK_SH)
+        self.fetched_bytes += size
+        return b"".join(block.tobytes() for _, block in blocks_of(self._files, name, 0, size))
 
     def _complete(self, path: Path, name: str, start: int, stop: int | None, artifact: Path | None) -> None:
         import ray
 
         record = beside(path, _PARTS)
-        if path.exists() and not record.exists():
-            return
         parts = _FetchedParts.read(record) if path.exists() else _FetchedParts(None, [])
         if parts.size is None:
             parts.size = ray.get(self._files.size.remote(name))
@@ -216,6 +208,8 @@ class FetchedFiles:
         size = parts.size
         stop = size if stop is None else min(size, -(-stop // PART_BYTES) * PART_BYTES)
         missing = parts.missing(start // PART_BYTES * PART_BYTES, stop)
+        if not missing:
+            return
         digest = hashlib.sha256() if missing == [(0, size)] else None  # while more comes
         with path.open("r+b") as file:
             for first, last in missing:
@@ -228,20 +222,16 @@ class FetchedFiles:
             file.flush()
             os.fsync(file.fileno())
         parts.add(start // PART_BYTES * PART_BYTES, stop)
-        if not parts.missing(0, size):
-            if artifact is not None and path.name != MANIFEST_NAME:
-                self._verify(path, artifact, file_digest(path) if digest is None else digest.hexdigest())
-            record.unlink()
-        else:
-            parts.write(record)
+        if artifact is not None and not parts.missing(0, size):
+            _verify(path, artifact, file_digest(path) if digest is None else digest.hexdigest())
+        parts.write(record)
 
-    def _verify(self, path: Path, artifact: Path, digest: str) -> None:
-        manifest = artifact / MANIFEST_NAME
-        relative = path.relative_to(artifact).as_posix()
-        self._complete(manifest, f"{_ARTIFACTS}/{manifest.relative_to(self._folder).as_posix()}", 0, None, artifact)
-        if digest != json.loads(manifest.read_bytes())["files"][relative]["sha256"]:
-            path.unlink()
-            raise IntegrityError(f"{path} came with another digest than its manifest names; run again")
+
+def _verify(path: Path, artifact: Path, digest: str) -> None:
+    files = json.loads((artifact / MANIFEST_NAME).read_bytes())["files"]
+    if digest != files[path.relative_to(artifact).as_posix()]["sha256"]:
+        path.unlink()
+        raise IntegrityError(f"{path} came with another digest than its manifest names; run again")
 
 
 class _FetchedParts:
@@ -288,12 +278,22 @@ def _make_room(folder: Path, limit_bytes: float) -> None:
         descriptor = os.open(used, os.O_RDWR | os.O_CLOEXEC)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _empty(used.parent)
             shutil.rmtree(used.parent, ignore_errors=True)
             taken[used] -= num_bytes
         except BlockingIOError:
             continue
         finally:
             os.close(descriptor)
+
+
+def _empty(artifact: Path) -> None:
+    """Remove what was fetched of an artifact; its file of who uses it stays, so that one half removed is seen."""
+    for path in artifact.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name not in (_USED, _FETCHING):
+            path.unlink()
 
 
 def _taken_bytes(path: Path) -> int:

@@ -22,7 +22,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from configs.errors import GraphmillError, StageError
-from tasks.cluster.connect import check_reached, connected
+from tasks.cluster.connect import check_head, check_own_ray, check_reached, connected
 from tasks.cluster.files import home_files
 from tasks.cluster.machines import Machine, Need, Share, alive, assign
 from tasks.cluster.order import ORDER, Order
@@ -39,27 +39,31 @@ def main() -> int:
     order: Order = TypeAdapter(Order).validate_json(os.environ.pop(ORDER))
     home = Home(Path(order.home))
     try:
-        _reach(order, home)
-        with connected(order.address, home):
+        with contextlib.ExitStack() as stack:
+            _connect(order, home, stack)
             return _run(order, sys.argv[1:])
     except GraphmillError as error:
         write_error(Path(order.work) / ERROR_FILE, error)
         return 1
 
 
-def _reach(order: Order, home: Home) -> None:
-    """See that the cluster is there; after a loss its head may be on its way. Raises StageError."""
+def _connect(order: Order, home: Home, stack: contextlib.ExitStack) -> None:
+    """Join the cluster; after a loss its head may be on its way, and this machine may have to join the new one.
+
+    Raises StageError: it did not come in time.
+    """
     until = time.monotonic() + 60 * order.config.wait_minutes
-    said = False
+    said = ""
     while True:
         try:
             check_reached(order.address, order.config, home, here=True)
+            check_own_ray(order.address, home)
+            stack.enter_context(connected(order.address, home))
         except StageError as error:
             if time.monotonic() > until:
                 raise
-            if not said:
+            if said != (said := str(error)):
                 say(f"{error}; waiting for it, {order.config.wait_minutes:g} minutes at the most")
-                said = True
             time.sleep(ANSWER_SECONDS / 10)
         else:
             return
@@ -88,9 +92,10 @@ def _run(order: Order, arguments: list[str]) -> int:
     finally:
         with contextlib.suppress(Exception):
             ray.wait([place.end.remote() for place in places], num_returns=len(places), timeout=5 * LOOK_SECONDS)
-        for actor in (*places, files):
-            ray.kill(actor)
-        remove_placement_group(group)
+        with contextlib.suppress(Exception):  # the head may be gone, and all goes with this process
+            for actor in (*places, files):
+                ray.kill(actor)
+            remove_placement_group(group)
 
 
 def _room(order: Order, need: Need) -> tuple[list[Share], Any]:
@@ -226,6 +231,10 @@ class _Attempt:
     def _lost(self, share: Share, error: Exception) -> int:
         of_machine = "node" in str(error).lower()
         why = "the machine is gone or silent" if of_machine else "what held its ranks there has ended"
+        try:
+            check_head(self._order.address)
+        except StageError:
+            why = f"the cluster's head, {self._order.address}, is gone"
         print(
             f"warning: {share.machine.name} ({share.text()}) is lost: {why}; the ranks go on from the last checkpoint "
             "where there is room",

@@ -77,14 +77,16 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
 
 def _run(job: EvaluateJob, context: StageContext, recipe: Recipe) -> dict[str, Any]:
     """Run the evaluation's process, or all ranks': again where one of these dies."""
-    from tasks.supervise import WorkerDiedError, run_job
+    from tasks.supervise import WorkerDiedError, machines_used, run_job
     from tasks.train.job import LOGS
     from tasks.train.ranks.evaluation import launcher
 
     restarts = recipe.train.max_restarts if evaluates_together(recipe) else 0
     for attempt in range(restarts + 1):
         try:
-            return run_job("tasks.evaluate.worker", job, context, launcher(recipe, context.home, context.work))
+            fields = run_job("tasks.evaluate.worker", job, context, launcher(recipe, context.home, context.work))
+            used = [machine["peak_bytes"] for machine in machines_used(context.work)]
+            return {**fields, "peak_bytes": max(used, default=0)}
         except WorkerDiedError as error:
             if attempt == restarts:
                 raise

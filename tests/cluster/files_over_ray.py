@@ -30,8 +30,9 @@ def fetches_parts_then_the_rest(files: Any, home: Home, folder: Path) -> None:
     here = cache / "partition" / "graph" / "feat.npy"
     size = source.stat().st_size
     assert size > BLOCK_BYTES
+    manifest = (source.parent / "manifest.json").stat().st_size
     fetched.fetch(here, PART_BYTES + 1, PART_BYTES + 2)
-    assert fetched.fetched_bytes == PART_BYTES
+    assert fetched.fetched_bytes == PART_BYTES + manifest
     assert here.stat().st_size == size
     with source.open("rb") as theirs, here.open("rb") as ours:
         for file in (theirs, ours):
@@ -40,15 +41,15 @@ def fetches_parts_then_the_rest(files: Any, home: Home, folder: Path) -> None:
         assert not any(ours.read(PART_BYTES))
     fetched.fetch(here, 2 * PART_BYTES - 9, 2 * PART_BYTES + 9)
     fetched.fetch(here, PART_BYTES, 3 * PART_BYTES)
-    assert fetched.fetched_bytes == 2 * PART_BYTES
+    assert fetched.fetched_bytes == 2 * PART_BYTES + manifest
     again = FetchedFiles(files, str(home.root), cache, folder / "scratch", 1e9)
     assert again.here(f"{home.root}/{FEAT}") == here
     assert file_digest(here) == file_digest(source)
-    assert {path.name for path in here.parent.iterdir()} == {"feat.npy", "manifest.json", ".used", ".fetching"}
-    manifest = (here.parent / "manifest.json").stat().st_size
+    names = {"feat.npy", ".feat.npy.parts", "manifest.json", ".used", ".fetching"}
+    assert {path.name for path in here.parent.iterdir()} == names
     assert again.fetched_bytes == size - 2 * PART_BYTES + manifest
     fetched.fetch(here)
-    assert fetched.fetched_bytes == 2 * PART_BYTES
+    assert fetched.fetched_bytes == 2 * PART_BYTES + manifest
 
 
 def refuses_what_is_not_the_artifacts(files: Any, home: Home, folder: Path) -> None:
@@ -104,6 +105,35 @@ def what_was_made_anew_is_fetched_anew(files: Any, home: Home, folder: Path) -> 
             path.write_bytes(content)
 
 
+def what_was_half_removed_is_fetched_again(files: Any, home: Home, folder: Path) -> None:
+    """A process that makes room may be killed after any file, and files lie there in no order."""
+    source, here = home.root / FEAT, folder / "cache" / "partition" / "graph" / "feat.npy"
+    for whole in (False, True):
+        for left in ("feat.npy", ".feat.npy.parts", "manifest.json", ".used"):
+            fetched = FetchedFiles(files, str(home.root), folder / "cache", folder / "scratch", 1e9)
+            fetched.fetch(here, 0, None if whole else PART_BYTES)
+            fetched.close()
+            for path in here.parent.iterdir():
+                if path.name != left:
+                    path.unlink()
+            again = FetchedFiles(files, str(home.root), folder / "cache", folder / "scratch", 1e9)
+            again.fetch(here)
+            assert here.read_bytes() == source.read_bytes()
+            again.close()
+
+
+def another_homes_bytes_are_not_taken(files: Any, home: Home, folder: Path) -> None:
+    """What lies there under the same key, without a manifest that would tell whose it is."""
+    here = folder / "cache" / "partition" / "graph" / "label.npy"
+    here.parent.mkdir(parents=True)
+    source = home.artifacts / "partition" / "graph" / "label.npy"
+    size = source.stat().st_size
+    here.write_bytes(bytes(size))
+    (here.parent / ".label.npy.parts").write_text(json.dumps({"size": size, "parts": [[0, size]]}))
+    fetched = FetchedFiles(files, str(home.root), folder / "cache", folder / "scratch", 1e9)
+    assert fetched.here(str(source)).read_bytes() == source.read_bytes()
+
+
 def several_fetch_at_once(files: Any, home: Home, folder: Path) -> None:
     """Threads and processes that ask for overlapping ranges get each part once between them."""
     fetched = [FetchedFiles(files, str(home.root), folder / "cache", folder / "scratch", 1e9) for _ in range(2)]
@@ -114,7 +144,8 @@ def several_fetch_at_once(files: Any, home: Home, folder: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sum(one.fetched_bytes for one in fetched) == 10 * PART_BYTES
+    manifest = (here.parent / "manifest.json").stat().st_size
+    assert sum(one.fetched_bytes for one in fetched) == 10 * PART_BYTES + 2 * manifest
     with (home.root / FEAT).open("rb") as theirs, here.open("rb") as ours:
         assert ours.read(10 * PART_BYTES) == theirs.read(10 * PART_BYTES)
 
@@ -183,6 +214,8 @@ def main(home: Home, folder: Path) -> None:
             refuses_what_is_not_the_artifacts,
             what_is_used_stays,
             what_was_made_anew_is_fetched_anew,
+            what_was_half_removed_is_fetched_again,
+            another_homes_bytes_are_not_taken,
             several_fetch_at_once,
             a_mirror_sends_what_is_whole,
             a_mirror_of_an_attempt_that_is_over_ends,

@@ -8,6 +8,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,28 @@ def test_nothing_outlives_a_command(tmp_path: Path, number: int) -> None:
         process.wait(timeout=30)
         assert not gone_within(20, lambda: processes(str(home.root), str(cluster.second.cache)))
         assert not gone_within(20, lambda: free_cpus(cluster) != [1, 1])
+
+
+def at_least(count: int, folder: str) -> bool:
+    return len(processes(folder)) >= count
+
+
+def test_what_is_told_to_end_while_ray_begins_leaves_none(tmp_path: Path) -> None:
+    with begun(tmp_path / "homes") as cluster:
+        second, token = cluster.second, tmp_path / "token"
+        token.write_text(cluster.token.read_text())
+        words = ("cluster", "join", cluster.address, "--token-file", str(token), "--node-ip", "127.0.0.2")
+        more = ("--cpus", "1", "--shift-ports", str(free_shift()), "--temp-dir", str(second.temp_dir))
+        for number, count in ((signal.SIGTERM, 2), (signal.SIGTERM, 4), (signal.SIGINT, 2)):
+            full = command(second.home.root, *words, *more)
+            with subprocess.Popen(full, env=second.environment, stderr=subprocess.PIPE, text=True) as process:
+                wait_for(partial(at_least, count, str(second.temp_dir)))
+                process.send_signal(number)
+                process.communicate(timeout=60)
+            assert process.returncode not in (0, -number)
+            assert not processes(str(second.temp_dir))
+            assert not second.temp_dir.exists()
+            assert not own_node(second.home)
 
 
 def test_a_machine_that_stays_takes_part_until_it_is_told_to_end(tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ def test_files_over_ray(cluster: Cluster, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.cluster.files_over_ray", str(home.root), str(tmp_path)]
     done = called(command, env=cluster.head.environment, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert len(done.stdout.splitlines()) == 7, done.stdout
+    assert len(done.stdout.splitlines()) == 9, done.stdout
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from tasks.cluster.connect import (
     TOKEN_FILE,
     check_reached,
     check_token,
+    choose_token,
     cluster_address,
     cluster_folder,
     node_file,
@@ -70,6 +71,13 @@ def test_a_recipe_sends_the_token_to_no_cluster_that_nobody_has_chosen(
     assert cluster_address(ClusterConfig(address="node5:7000"), home) == "node5:7000"
     monkeypatch.setenv("RAY_ADDRESS", "auto")
     with pytest.raises(RecipeError, match="RAY_ADDRESS is not set"):
+        cluster_address(AUTO, home)
+
+
+def test_a_pipe_in_the_place_of_rays_own_file_is_not_waited_for(home: Home, tmp_path: Path) -> None:
+    (tmp_path / "rays" / "ray").mkdir(parents=True)
+    os.mkfifo(tmp_path / "rays" / "ray" / "ray_current_cluster")
+    with pytest.raises(RecipeError, match="no cluster is known here"):
         cluster_address(AUTO, home)
 
 
@@ -135,6 +143,28 @@ def test_a_token_is_kept_for_its_owner_alone(home: Home, monkeypatch: pytest.Mon
     assert kept.read_text() == own
 
 
+def test_ray_reads_the_homes_copy_of_a_token_that_is_kept(home: Home, tmp_path: Path) -> None:
+    """The file that came from elsewhere may be removed while Ray runs."""
+    (tmp_path / "copy").write_text("x" * 32)
+    cluster_folder(home).mkdir()
+    keep_token(home, choose_token(tmp_path / "copy"), "node1:6379")
+    assert "RAY_AUTH_TOKEN_PATH" not in os.environ
+    assert ray_environment(home)["RAY_AUTH_TOKEN_PATH"] == str(cluster_folder(home) / TOKEN_FILE)
+
+
+def test_a_token_by_which_another_machine_is_in_a_cluster_stays(home: Home) -> None:
+    cluster_folder(home).mkdir()
+    keep_token(home, "x" * 32, "node1:6379")
+    other = node_file(home).with_name("node2-0.json")
+    other.write_text("{}")
+    keep_token(home, "x" * 32, "node1:6379")
+    with pytest.raises(RecipeError, match=f"as {other} says: .*cluster stop.*--home"):
+        keep_token(home, "y" * 32, "node3:6379")
+    with pytest.raises(RecipeError, match="another machine is"):
+        _make_token(home, NodeOptions(None))
+    assert (cluster_folder(home) / TOKEN_FILE).read_text() == "x" * 32
+
+
 def test_a_token_that_is_refused_takes_the_place_of_none(home: Home, tmp_path: Path) -> None:
     (tmp_path / "other").write_text("y" * 32)
     cluster_folder(home).mkdir()
@@ -151,10 +181,10 @@ def test_a_damaged_file_of_this_machines_ray_is_named_and_removes_nothing(home: 
     for content in ('{"address"', '{"address": "x:1"}'):
         node.write_text(content)
         with pytest.raises(RecipeError, match=r"is damaged; end Ray's processes"):
-            stop(home)
+            stop(home, print)
     (tmp_path / "precious").mkdir()
     node.write_text(json.dumps({"address": "x:1", "group": 999999, "temp_dir": str(tmp_path / "precious")}))
-    assert not stop(home)
+    assert not stop(home, print)
     assert (tmp_path / "precious").exists()
     assert not node.exists()
 
@@ -184,7 +214,12 @@ def test_rays_folder_is_empty_and_in_one_that_nobody_else_may_enter(short_folder
         check_parent(short_folder / "new" / "r")
     short_folder.chmod(0o755)
     check_parent(short_folder / "new" / "r")
-    (short_folder / "link").symlink_to(short_folder / "new")
+    for name, place in (("link", "new"), ("nowhere", "missing")):
+        (short_folder / name).symlink_to(short_folder / place)
+    (short_folder / "file").touch()
+    for name in ("nowhere", "file"):
+        with pytest.raises(RecipeError, match="has to be a folder of yours"):
+            check_parent(short_folder / name / "r")
     with pytest.raises(RecipeError, match="and no link"):
         check_parent(short_folder / "link" / "r")
     made = _own_folder(short_folder / "new" / "r")

@@ -131,9 +131,10 @@ def _machine(home: Home) -> Iterator[Finding]:
 
 def _home_folder(home: Home) -> Iterator[Finding]:
     """Look at what is for its owner's eyes only: see `docs/pages/security.md`."""
-    services = home.root / "services"
-    folders = [home.root, services, services / "logs", home.prefect]
-    files = [home.root / "trusted-code", services / "settings.json", services / "mlflow-auth.ini"]
+    services, cluster = home.root / "services", home.root / "cluster"
+    folders = [home.root, services, services / "logs", home.prefect, cluster]
+    secret = [services / "settings.json", services / "mlflow-auth.ini", cluster / "token"]
+    files = [home.root / "trusted-code", *secret]
     for path, wanted in [*((folder, 0o700) for folder in folders), *((file, 0o600) for file in files)]:
         name = str(path.relative_to(home.root)) if path != home.root else "home"
         try:

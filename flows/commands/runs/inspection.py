@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from configs.errors import RecipeError
 from configs.matching import did_you_mean
 from configs.schema import STAGES
@@ -159,9 +161,11 @@ def _text(name: str, value: Any) -> str:
         shown = ", ".join(_text("", item) for item in value[:_LIST_SHOWN])
         return shown + (f", ... ({len(value):,} in all)" if len(value) > _LIST_SHOWN else "") or "-"
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_text('', item)}" for key, item in value.items()) or "-"
-    name_of = getattr(value, "name", None)
-    return f"{name_of} ({_text('', value.model_dump(exclude={'name'}))})" if name_of else str(value)
+        return ", ".join(f"{key} {_text(key, item)}" for key, item in value.items()) or "-"
+    if not isinstance(value, BaseModel):
+        return str(value)
+    name_of, fields = getattr(value, "name", None), _text("", value.model_dump(exclude={"name"}))
+    return f"{name_of} ({fields})" if name_of else fields
 
 
 def _show_values(console: Any, title: str, values: dict[str, Any]) -> None:

@@ -32,7 +32,7 @@ from tasks.processes.children import (
 )
 from tasks.stage import StageContext
 from tasks.storage.home import Home
-from tasks.supervise import LOST_CODE, MACHINES_FILE, Launcher, read_error
+from tasks.supervise import LOST_CODE, MACHINES_FILE, Launcher, machines_used, read_error
 from tasks.train.job import (
     BEST,
     ERROR,
@@ -113,9 +113,8 @@ def _is_whole(path: Path) -> bool:
 
 
 def _result(job: AnyJob, restarts: int) -> dict[str, Any]:
-    used = job.work / MACHINES_FILE
-    machines = json.loads(used.read_text()) if used.exists() else []
-    return {**json.loads((job.work / RESULT).read_text()), "restarts": restarts, "machines": machines}
+    result = json.loads((job.work / RESULT).read_text())
+    return {**result, "restarts": restarts, "machines": machines_used(job.work)}
 
 
 def _run_once(job: AnyJob, path: Path, watcher: Watcher, launcher: Launcher) -> int:
