@@ -86,6 +86,30 @@ def test_ranks_that_are_all_elsewhere_leave_all_in_the_home(tmp_path: Path, apar
         assert_equal_to_one_machine(outcome, tmp_path / "alone", graph, two_ranks(*LONG))
 
 
+def test_a_run_goes_on_under_a_new_head(tmp_path: Path) -> None:
+    """Begun on another machine, which joins the new head while the run waits."""
+    with begun(tmp_path / "homes", "--cpus", "0") as cluster:
+        cluster.join("--cpus", "2")
+        home = cluster.second.home
+        graph, longer = graph_of(home), ("train.epochs=1500", "train.schedule=cosine")
+
+        def exchange_the_head() -> None:
+            cluster.head.stop()
+            options = cluster.head._options("start", free_shift())
+            begun_anew = cluster.head(*options, "--cpus", "0", "--port", cluster.address.rpartition(":")[2])
+            assert begun_anew.returncode == 0, begun_anew.stderr
+            cluster.second.stop()
+            cluster.join("--cpus", "2")
+
+        thread = while_training(exchange_the_head, lambda: reached(home, 2))
+        on_cluster = ("cluster.address=auto", "cluster.wait_minutes=3")
+        outcome, said = trained(home, two_ranks(*longer, *on_cluster), graph)
+        thread.join()
+        assert "a machine was lost; starting again from the last checkpoint" in said
+        assert outcome.manifest.restarts == 1
+        assert_equal_to_one_machine(outcome, tmp_path / "alone", graph, two_ranks(*longer))
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_nothing_outlives_a_command(tmp_path: Path, number: int) -> None:
     """On each machine all has ended, and what it took is free."""
@@ -137,8 +161,7 @@ def test_a_machine_that_stays_takes_part_until_it_is_told_to_end(tmp_path: Path)
             more = ("--cpus", "1", "--shift-ports", str(free_shift()), "--temp-dir", str(second.temp_dir), "--block")
             full = command(second.home.root, *words, *more)
             with subprocess.Popen(full, env=second.environment, stderr=subprocess.PIPE, text=True) as process:
-                wait_for(lambda: own_node(second.home))
-                assert len(free_cpus(cluster)) == 2
+                wait_for(lambda: len(free_cpus(cluster)) == 2)
                 process.terminate() if number == signal.SIGTERM else second.kill()
                 _, said = process.communicate(timeout=60)
             assert process.returncode == code
