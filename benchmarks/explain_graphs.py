@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -42,18 +43,20 @@ class Made:
 
 
 def attached(
-    base: Array, base_nodes: int, shape: list[tuple[int, int]], count: int, rng: np.random.Generator
+    base: Array, base_nodes: int, shape: list[tuple[int, int]], count: int, rng: np.random.Generator, broken: int = 0
 ) -> tuple[Array, Array, Array]:
     """Hang `count` copies of a shape on a graph by one edge each, and add a tenth as many random edges.
 
-    Returns ends, the motif of each edge and of each node.
+    `broken`: so many more copies lack one of their edges each. Returns ends, the motif of each edge and of each node.
     """
     size = 1 + max(max(pair) for pair in shape)
     ends, of_edge = [base], [np.full(base.shape[1], -1)]
-    for number in range(count):
+    for number in range(count + broken):
         first = base_nodes + number * size
-        ends += [np.array(shape).T + first, np.array([[rng.integers(base_nodes)], [first]])]
-        of_edge += [np.full(len(shape), number), np.array([-1])]
+        own = np.delete(shape, rng.integers(len(shape)), 0) if number >= count else np.array(shape)
+        ends += [own.T + first, np.array([[rng.integers(base_nodes)], [first]])]
+        of_edge += [np.full(len(own), number), np.array([-1])]
+    count += broken
     nodes = base_nodes + count * size
     noise = rng.integers(0, nodes, (2, nodes // 10))
     noise = noise[:, noise[0] != noise[1]]
@@ -78,30 +81,36 @@ def ba_shapes(rng: np.random.Generator) -> Made:
     return Made(edges, np.ones((len(label), 4), np.float32), label, motif, of_edge)
 
 
-def tree_grid(rng: np.random.Generator) -> Made:
-    """Grids of 3 x 3 nodes on a binary tree of eight levels; whether a node is in one is its label."""
+def tree_grid(rng: np.random.Generator, broken: int = 0) -> Made:
+    """Grids of 3 x 3 nodes on a binary tree of eight levels; whether a node is in one is its label.
+
+    Where there are `broken` ones too: whether it is the middle of a whole one.
+    """
     tree = np.array([((node - 1) // 2, node) for node in range(1, 511)]).T
     grid = [(3 * i + j, 3 * i + j + 1) for i in range(3) for j in range(2)]
     grid += [(3 * i + j, 3 * i + j + 3) for i in range(2) for j in range(3)]
-    edges, of_edge, motif = attached(tree, 511, grid, 80, rng)
+    edges, of_edge, motif = attached(tree, 511, grid, 80, rng, broken)
     label = (motif >= 0).astype(np.int64)
-    return Made(edges, np.ones((len(label), 4), np.float32), label, motif, of_edge)
+    if broken:
+        label[:] = 0
+        label[511 + 4 : 511 + 9 * 80 : 9] = 1
+    return Made(edges, np.ones((len(label), 4), np.float32), label, motif, of_edge, asked_label=1)
 
 
-def rings(rng: np.random.Generator) -> Made:
+def rings(rng: np.random.Generator, broken: int = 0) -> Made:
     """Rings of an account, four mules and their cash desks among 3,000 accounts; mules and desks alone are decoys.
 
-    Features: whether an account is a mule's, whether a cash desk's, and three numbers of noise.
+    So are `broken` rings. Features: whether an account is a mule's, whether a cash desk's, and three numbers of noise.
     """
     plain, count = 3000, 60
     ring = [(0, mule) for mule in range(1, 5)] + [(mule, mule + 4) for mule in range(1, 5)]
     base = rng.integers(0, plain, (2, 2 * plain))
-    edges, of_edge, motif = attached(base[:, base[0] != base[1]], plain, ring, count, rng)
-    kind = np.concatenate([np.zeros(plain, np.int64), np.tile([0, 1, 1, 1, 1, 2, 2, 2, 2], count)])
+    edges, of_edge, motif = attached(base[:, base[0] != base[1]], plain, ring, count, rng, broken)
+    kind = np.concatenate([np.zeros(plain, np.int64), np.tile([0, 1, 1, 1, 1, 2, 2, 2, 2], count + broken)])
     decoys = rng.choice(plain, 600, replace=False)
     kind[decoys[:300]], kind[decoys[300:]] = 1, 2
     label = np.zeros(len(kind), np.int64)
-    label[plain::9] = 1
+    label[plain : plain + 9 * count : 9] = 1
     feat = np.concatenate([np.eye(3)[kind][:, 1:], rng.standard_normal((len(kind), 3))], 1).astype(np.float32)
     return Made(edges, feat, label, motif, of_edge, asked_label=1)
 
@@ -110,6 +119,8 @@ MADE: dict[str, Callable[[np.random.Generator], Made]] = {
     "BA-shapes": ba_shapes,
     "tree-grid": tree_grid,
     "rings": rings,
+    "whole grids": partial(tree_grid, broken=80),
+    "whole rings": partial(rings, broken=60),
 }
 
 

@@ -64,7 +64,7 @@ class UseOptions(BaseModel):
     layout: dict[str, Any] | None = None
     """Options of a layout, as of `evaluate.layout`."""
     explained: dict[str, Any] | None = None
-    """What is explained: `nodes`, `pairs` or `triples` by their ids, `of_class`."""
+    """What is explained: `nodes`, `edges`, `pairs` or `triples` by their ids, `of_class`."""
     triples: str | None = None
     """File of triples to explain, with the columns `head`, `relation` and `tail`."""
 

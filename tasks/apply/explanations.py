@@ -26,7 +26,8 @@ from tasks.explain.page import MOST_ON_PAGE, render_page
 from tasks.explain.rows import explain_rows
 from tasks.explain.triples import explain_triples
 from tasks.inference.opened import Opened
-from tasks.storage.ids import relation_names
+from tasks.storage.ids import find_rows, relation_names
+from tasks.storage.manifests import EDGE_IDS
 from tasks.storage.outputs.parquet_output import ParquetOutput
 from tasks.supervise import report_progress
 
@@ -36,7 +37,8 @@ _MOST_SHOWN = 5
 
 
 def asked_items(opened: Opened, job: ServeJob, what: str) -> Array:
-    """Return the nodes (n,), pairs (n, 2) or triples (n, 3) that are named on the command line, or triples of a file.
+    """Return the nodes or edges (n,), pairs (n, 2) or triples (n, 3) that are named on the command line, or triples of
+    a file.
 
     Raises UserError: one is not in the data.
     """
@@ -45,6 +47,8 @@ def asked_items(opened: Opened, job: ServeJob, what: str) -> Array:
         return _triples(opened, asked, path)
     if what == "nodes":
         return _nodes(opened, asked.nodes, manifest.target_type, "--node")
+    if what == "edges":
+        return np.array([_edge(opened, named) for named in asked.edges])
     types = (manifest.node_types[0],) * 2
     if len(manifest.node_types) > 1:
         edges = opened.dataset.manifest.edge_types[0]
@@ -60,6 +64,39 @@ def _nodes(opened: Opened, ids: list[str], kind: str, option: str) -> Array:
             why = "is not in the data" if node == -1 else "is left out of the graph (components.keep, snapshot.as_of)"
             raise RecipeError(f"{option} {name}: {why}")
     return nodes
+
+
+def _edge(opened: Opened, named: str) -> int:
+    """Return the number of a labelled edge by its id, else by `source,target` or `source,target,row`."""
+    store, kind = opened.store, opened.dataset.manifest.labelled_edges
+    kept, table = store.get("edge_rows"), f"{EDGE_IDS}/{kind.name}"
+    if table in opened.dataset and "," not in named:
+        [place] = find_rows(opened.dataset, table, kind.num_edges, pa.array([named]))
+        at = np.array([place]) if kept is None else np.flatnonzero(kept == place)
+        if place < 0 or not len(at):
+            raise RecipeError(f"--edge {named}: is not in the data, or left out of the graph")
+        return int(at[0])
+    parts = named.split(",")
+    if len(parts) not in (2, 3):
+        raise RecipeError(f"--edge {named}: name it by SOURCE,TARGET or SOURCE,TARGET,ROW, or by --edges FILE")
+    ends = np.concatenate(
+        [_nodes(opened, [parts[end]], kind, "--edge") for end, kind in enumerate((kind.source, kind.target))]
+    )
+    there = np.asarray(store["edge_ends"])
+    joins = (there == ends).all(1)
+    if not opened.dataset.manifest.directed:
+        joins |= (there == ends[::-1]).all(1)
+    at = np.flatnonzero(joins)
+    rows = opened.ids.edge_columns(at)["row"].to_pylist()
+    found = [place for place, row in zip(at.tolist(), rows, strict=True) if parts[2:] in ([], [str(row)])]
+    if len(found) != 1:
+        listed = (
+            f"{len(rows)} edges join these, in rows {', '.join(map(str, rows[:10]))}"
+            if rows
+            else "no edge that could have a label joins these"
+        )
+        raise RecipeError(f"--edge {named}: {listed}" + ("; add ,ROW" if rows else ""))
+    return found[0]
 
 
 def _triples(opened: Opened, asked: ExplainRequest, path: Path | None) -> Array:

@@ -56,7 +56,7 @@ class OutputRequest:
     output: str | None = None
     format: str | None = None
     given: dict[str, str] = field(default_factory=dict)
-    """`nodes`, `pairs` or `graphs`: a file of ids; `queries`: of triples to complete, `triples`: to explain."""
+    """`nodes`, `edges`, `pairs`, `graphs`: a file of ids; `queries`: of triples to complete, `triples`: to explain."""
     node_type: str | None = None
     asked: CompletionRequest = field(default_factory=CompletionRequest)
     """What is asked of a model of triples."""

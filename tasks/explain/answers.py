@@ -8,6 +8,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from tasks.arrays import Array
@@ -43,7 +44,7 @@ class Answer:
     @property
     def title(self) -> str:
         """What was asked about."""
-        return " ".join(map(str, self.asked.values()))
+        return str(self.asked.get("edge_id") or " ".join(map(str, self.asked.values())))
 
     @property
     def head(self) -> str:
@@ -60,26 +61,30 @@ class Answer:
         return pa.table({**{name: columns.pop(name) for name in self.asked}, **own, **columns})
 
     def _rows(self, effects: Effects) -> pa.Table:
-        effects, words = effects.strongest(len(effects.effect)), self.words
+        effects, words, units = effects.strongest(), self.words, self.hood.units
+        place, of_edge = effects.place, effects.part.startswith("edge")
+        source, target = (units.source[place], units.target[place]) if of_edge else (place, None)
+        count = units.count[place] if effects.part == "edge" else effects.count
 
-        def named(numbers: Array | None, names: Any) -> pa.Array:
-            return pa.nulls(len(effects.effect), pa.string()) if numbers is None else names.take(pa.array(numbers))
+        def column(values: Array | None, kind: Any, known: bool | Array = True) -> pa.Array:
+            if values is None:
+                return pa.nulls(len(place), kind)
+            return pa.array(values, kind, mask=~np.broadcast_to(known, len(place)))
 
-        def numbers(values: Array | None, kind: Any) -> pa.Array:
-            return pa.nulls(len(effects.effect), kind) if values is None else pa.array(values, kind)
+        def named(numbers: Array | None, names: pa.Array) -> pa.Array:
+            return names.take(column(numbers, pa.int64(), place >= 0))
 
-        target = named(effects.target, words.nodes) if effects.part == "edge" else named(None, None)
         return pa.table(
             {
-                "part": pa.repeat(effects.part, len(effects.effect)),
-                "source": named(effects.source, words.nodes),
-                "target": target.cast(words.nodes.type),
-                "relation": named(effects.relation, pa.array(words.relations, pa.string())),
-                "feature": named(effects.feature, pa.array(words.features, pa.string())),
-                "count": numbers(effects.count, pa.int64()),
-                "effect": numbers(effects.effect, pa.float64()),
-                "effect_log_odds": numbers(effects.odds, pa.float64()),
-                "score_without": numbers(effects.without, pa.float64()),
+                "part": pa.repeat(effects.part.removeprefix("edge "), len(place)),
+                "source": named(source, words.nodes),
+                "target": named(target, words.nodes),
+                "relation": named(units.relation[place] if of_edge else None, pa.array(words.relations, pa.string())),
+                "feature": pa.array(words.features, pa.string()).take(column(effects.feature, pa.int64())),
+                "count": column(count, pa.int64()),
+                "effect": column(effects.effect, pa.float64()),
+                "effect_log_odds": column(effects.odds, pa.float64()),
+                "score_without": column(effects.without, pa.float64()),
             }
         )
 
@@ -108,13 +113,17 @@ class Answer:
 
     def _what(self, row: dict[str, Any], of_asked: bool) -> str:
         source, count = row["source"], row["count"]
-        if row["part"] == "feature":
-            return row["feature"] if of_asked else f"{row['feature']} of {source}"
+        if row["part"] == "node":
+            return f"{source} and its {count:,} edge{'s' * (count > 1)}" if count else str(source)
+        if row["part"] == "table":
+            return str(source)
+        kind = f"{row['relation']} edge" if len(self.words.relations) > 1 else "edge"
+        kind = f"{count:,} {kind}s" if count and count > 1 else kind
+        edge = f"the {kind} from {source} to {row['target']}"
         if row["part"] == "edge":
-            kind = f"{row['relation']} edge" if len(self.words.relations) > 1 else "edge"
-            kind = f"{count:,} {kind}s" if count and count > 1 else kind
-            return f"the {kind} from {source} to {row['target']}"
-        return f"{source} and its {count:,} edge{'s' * (count > 1)}" if count else str(source)
+            return edge
+        of = "" if source is None or (of_asked and row["target"] is None) else edge if row["target"] else str(source)
+        return f"{row['feature']} of {of}" if of else row["feature"]
 
 
 def relation_words(edge_types: Sequence[str]) -> list[str]:

@@ -14,6 +14,8 @@ class ExplainRequest:
 
     nodes: list[str] = field(default_factory=list)
     """Ids of nodes or rows."""
+    edges: list[str] = field(default_factory=list)
+    """Of models of edges: ids, or `source,target`, or `source,target,row`."""
     pairs: list[list[str]] = field(default_factory=list)
     """Ids of source and target, of models of links."""
     triples: list[list[str]] = field(default_factory=list)
@@ -28,8 +30,10 @@ class ExplainRequest:
     def check(self, explained_by: str, words: str, *, has_file: bool) -> None:
         """Refuse what rows of a model are not named by (`Kind.explained_by`), and a request of nothing. RecipeError."""
         if not explained_by:
-            raise RecipeError(f"scores of {words} are not explained; those of nodes, rows, pairs and triples are")
-        named = {name: len(getattr(self, name)) for name in ("nodes", "pairs", "triples")}
+            raise RecipeError(
+                f"scores of {words} are not explained; those of nodes, rows, edges, pairs and triples are"
+            )
+        named = {name: len(getattr(self, name)) for name in ("nodes", "edges", "pairs", "triples")}
         option = f"--{explained_by[:-1]}"
         for name, count in named.items():
             if count and name != explained_by:

@@ -12,7 +12,7 @@ from tasks.arrays import Array
 if TYPE_CHECKING:
     from tasks.explain.scored import ScoredNeighborhood
 
-Part = Literal["edge", "node", "table", "feature"]
+Part = Literal["edge", "node", "table", "feature", "edge feature"]
 
 
 @dataclass(frozen=True)
@@ -22,32 +22,27 @@ class Effects:
     part: Part
     effect: Array
     """float64 (n,): of a part that is left out, score minus score without it; else as the method says."""
-    source: Array
-    """int64 (n,): local number of the edge's source, of the neighbour, or of the node that has the feature."""
-    target: Array
-    """int64 (n,): local number of the edge's target; the same node again for others."""
-    relation: Array | None = None
-    """int64 (n,): number of the edge's type."""
-    count: Array | None = None
-    """int64 (n,): parallel edges that are one part; of neighbours, all edges that go with them."""
+    place: Array
+    """int64 (n,): the edge's number among the neighbourhood's units, else the local number of the node; -1: of what is
+    asked about itself, or of all."""
     feature: Array | None = None
-    """int64 (n,): number of the column (`Features`)."""
+    """int64 (n,): number of the column (`ScoredNeighborhood.names`)."""
     without: Array | None = None
     """float64 (n,): the score without the part."""
     odds: Array | None = None
     """float64 (n,): of probabilities the change of the logarithm of their odds, which tells more near 0 and 1: parts
     are ordered by it."""
-    unit: Array | None = None
-    """int64 (n,): of edges of a neighbourhood their number among its units."""
+    count: Array | None = None
+    """int64 (n,): of neighbours, the edges that go with them."""
 
     @property
     def strength(self) -> Array:
         """How much each part moved the score, float64 (n,)."""
         return np.abs(self.effect if self.odds is None else self.odds)
 
-    def strongest(self, most: int) -> Effects:
-        """Return the parts of the largest effects, those first."""
-        order = np.argsort(-self.strength, kind="stable")[:most]
+    def strongest(self) -> Effects:
+        """Return the parts of the largest effects first."""
+        order = np.argsort(-self.strength, kind="stable")
         taken: dict[str, Any] = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
         return replace(self, **{name: value[order] for name, value in taken.items()})
 

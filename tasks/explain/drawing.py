@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -22,10 +24,8 @@ def draw(hood: Neighborhood, explanation: Explanation, node_name: Callable[[int]
     """
     units, effect, of_node = hood.units, np.zeros(len(hood.units)), np.zeros(len(hood.nodes))
     for part in explanation.effects:
-        if part.unit is not None:
-            effect[part.unit] = part.effect
-        elif part.part == "node":
-            of_node[part.source] = part.effect
+        if part.part in ("edge", "node"):
+            (effect if part.part == "edge" else of_node)[part.place] = part.effect
     shown, parent = _joined(hood, effect, of_node)
     place = _places(hood, parent)
     corners = np.array([*place.values()])
@@ -73,28 +73,27 @@ def _joined(hood: Neighborhood, effect: Array, of_node: Array) -> tuple[set[int]
 
 
 def _places(hood: Neighborhood, parent: dict[int, int]) -> dict[int, tuple[float, float]]:
-    """Return where nodes stand: each on its hop's ring, in the sector of the node that it hangs on."""
-    children: dict[int, list[int]] = {}
+    """Return where nodes stand: each on its hop's ring, amid the nodes that hang on it."""
+    children: dict[int, list[int]] = defaultdict(list)
     for node in sorted(parent):
-        children.setdefault(parent[node], []).append(node)
-    leaves: dict[int, int] = {}
-    for node in sorted(parent, key=lambda one: -int(hood.hop[one])):
-        leaves[node] = max(1, sum(leaves[child] for child in children.get(node, ())))
-    leaves[-1] = sum(leaves[seed] for seed in children[-1])
-    place: dict[int, tuple[float, float]] = {}
+        children[parent[node]].append(node)
+    angle, leaves = dict[int, float](), count()
 
-    def put(node: int, first: float, width: float) -> None:
-        """Give a node the middle of its sector, and its children parts of it by their leaves."""
-        if node >= 0:
-            radius = _RING * max(1.0, leaves[-1] / 14) * (int(hood.hop[node]) + 0.5 * (len(children[-1]) > 1))
-            angle = first + width / 2
-            place[node] = round(radius * float(np.cos(angle)), 1), round(0.8 * radius * float(np.sin(angle)), 1)
-        for child in children.get(node, ()):
-            part = width * leaves[child] / leaves[node]
-            put(child, first, part)
-            first += part
+    def turn(node: int) -> float:
+        below = [turn(child) for child in children[node]] if children[node] else [float(next(leaves))]
+        angle[node] = sum(below) / len(below)
+        return angle[node]
 
-    put(-1, 0.0, 2 * np.pi)
+    turn(-1)
+    width = next(leaves)
+    ring = _RING * max(1.0, width / 14)
+    place = {}
+    for node in parent:
+        radius, at = (
+            ring * (int(hood.hop[node]) + 0.5 * (len(children[-1]) > 1)),
+            2 * np.pi * (angle[node] + 0.5) / width,
+        )
+        place[node] = round(radius * float(np.cos(at)), 1), round(0.8 * radius * float(np.sin(at)), 1)
     return place
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from configs.registry import EXPLAINERS
+from models.layers.output_heads import EdgeHead
 from tasks.arrays import Array
 from tasks.explain.answers import Answer, Words, relation_words
 from tasks.explain.asked_score import asked_score
@@ -21,23 +22,32 @@ from tasks.inference.opened import Opened
 def explain_items(
     opened: Opened, items: Array, options: dict[str, Any], classes: list[str] | None, of_class: str | None
 ) -> Iterator[Answer]:
-    """Yield explanations of nodes, int64 (n,), or pairs, int64 (n, 2).
+    """Yield explanations of nodes or labelled edges, int64 (n,), or pairs, int64 (n, 2).
 
     `options` are the explainer's, `classes` the names of the model's classes, `of_class` one of them or None. Raises
     RecipeError: the model's scores cannot be explained so, or there is no such class.
     """
     explainer: Explainer = EXPLAINERS.create(EXPLAINERS.config(options))
-    store, model = opened.store, opened.model
-    columns, asked_for = Features.of(store, opened.dataset), asked_score(store, model, classes, of_class)
-    scored = ScoredNeighborhood(store, model, columns, asked_for, explainer.config.most_edges)
+    store, model, config = opened.store, opened.model, explainer.config
+    prefix = "scored_" if isinstance(model.head, EdgeHead) else "edge_"
+    columns = [Features.of(store, opened.dataset, kind) for kind in ("", prefix)]
+    asked_for, relations = asked_score(store, model, classes, of_class), relation_words(store.manifest.edge_types)
+    scored = ScoredNeighborhood(store, model, columns[0], asked_for, config.most_edges, columns[1])
     for item in items:
-        ends = np.atleast_1d(item)
-        scored.look_at(ends)
+        scored.look_at(np.atleast_1d(item))
         with torch.enable_grad():  # who serves has it off
             explanation = explainer.explain(scored)
         if not scored.hood.is_whole:
             explanation.notes.append("the neighbourhood is large: of a sample of it, whose score is near the predicted")
-        words = Words(opened.ids.lookup(scored.hood.nodes), columns.names, relation_words(store.manifest.edge_types))
-        of_ends = ("node",) if len(ends) == 1 else ("source_node", "target_node")
-        asked = {name: opened.ids.lookup(end)[0].as_py() for name, end in zip(of_ends, ends[:, None], strict=True)}
-        yield Answer(asked, scored.asked.said(classes), explanation, explainer.config.name, scored.hood, words)
+        words = Words(opened.ids.lookup(scored.hood.nodes), scored.names, relations)
+        asked = _asked(opened, np.atleast_1d(item), of_edge=scored.own is not None)
+        yield Answer(asked, scored.asked.said(classes), explanation, config.name, scored.hood, words)
+
+
+def _asked(opened: Opened, item: Array, *, of_edge: bool) -> dict[str, Any]:
+    """Return what names an item in a file; `source` and `target` are those of what moved the score."""
+    if of_edge:
+        columns = opened.ids.edge_columns(item)
+        return {f"{name}_node" if name in ("source", "target") else name: columns[name][0].as_py() for name in columns}
+    names = ("node",) if len(item) == 1 else ("source_node", "target_node")
+    return {name: opened.ids.lookup(end)[0].as_py() for name, end in zip(names, item[:, None], strict=True)}

@@ -12,7 +12,7 @@ from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
 
 _ROWS = 10_000
-"""Nodes, evenly spread over the graph, that say what is usual."""
+"""Nodes or edges, evenly spread over the graph, that say what is usual."""
 
 
 @dataclass(frozen=True)
@@ -26,28 +26,41 @@ class Features:
     """float64 (D,): the mean of a number, the commonest code of a category."""
 
     @classmethod
-    def of(cls, store: GraphStore, dataset: DatasetStore) -> Features:
-        """Read them of a graph and the data that it was made of."""
-        feat, codes = store.get("feat"), store.get("feat_cat")
+    def of(cls, store: GraphStore, dataset: DatasetStore, prefix: str = "") -> Features:
+        """Read those of nodes, or of edges (`prefix` edge_; scored_: that have labels), and of the data behind them."""
+        tables = [store.get(f"{prefix}{name}") for name in ("feat", "feat_cat")]
         usual = [np.empty(0)]
-        step = max(1, store.manifest.num_nodes // _ROWS)
-        if feat is not None:
-            usual.append(np.asarray(feat[::step], np.float64).mean(0))
-        if codes is not None:
-            usual.append(np.array([np.bincount(column).argmax() for column in np.asarray(codes[::step]).T], np.float64))
-        widths = column_widths(store, dataset)
-        names = [name for table in widths.values() for name in table]
-        counts = [width for table in widths.values() for width in table.values()]
-        return cls(names, np.repeat(np.arange(len(counts)), counts), np.concatenate(usual))
+        for table, typical in zip(tables, (_means, _commonest), strict=True):
+            if table is not None and len(table):
+                usual.append(typical(np.asarray(table[:: max(1, len(table) // _ROWS)])))
+        counts = [0 if table is None else table.shape[1] for table in tables]
+        widths = (_edge_widths if prefix else _node_widths)(store, dataset, counts[0])
+        for number, (word, count) in enumerate(zip(("feature", "category"), counts, strict=True)):
+            if sum(widths[number].values()) != count:  # not known
+                widths[number] = {f"{'edge ' if prefix else ''}{word} {place}": 1 for place in range(count)}
+        names = [name for table in widths for name in table]
+        each = [width for table in widths for width in table.values()]
+        return cls(names, np.repeat(np.arange(len(each)), each), np.concatenate(usual))
 
 
-def column_widths(store: GraphStore, dataset: DatasetStore) -> dict[str, dict[str, int]]:
-    """Return columns of `feat` and `feat_cat` and how many numbers each has; `feature 3` where that is not known."""
-    made: dict[str, dict[str, int]] = {"feat": {}, "feat_cat": {}}
+NO_FEATURES = Features([], np.empty(0, np.int64), np.empty(0))
+
+
+def _means(rows: Array) -> Array:
+    return rows.mean(0, dtype=np.float64)
+
+
+def _commonest(rows: Array) -> Array:
+    return np.array([np.bincount(column).argmax() for column in rows.T], np.float64)
+
+
+def _node_widths(store: GraphStore, dataset: DatasetStore, _: int) -> list[dict[str, int]]:
+    """Return columns of numbers, and of categories, and how many numbers each has."""
     report, widths = store.manifest.report, dict[str, int]()
-    numeric = set(report.get("texts", {}))
+    texts = report.get("texts", {})
+    numeric = set(texts)
     for one in union_of_features(dataset.manifest.node_types):
-        first, last = report.get("texts", {}).get(one.column, (0, one.dim))
+        first, last = texts.get(one.column, (0, one.dim))
         widths[one.column] = last - first
         numeric |= {one.column} if one.kind == "numeric" else set()
     for transform in report.get("transforms", ()):
@@ -59,11 +72,15 @@ def column_widths(store: GraphStore, dataset: DatasetStore) -> dict[str, dict[st
             elif transform["transform"] == "one_hot" and isinstance(counts, list):
                 widths[name] = sum(counts) + len(counts)
                 numeric.add(name)
-    for name, width in widths.items():
-        made["feat" if name in numeric else "feat_cat"][name] = width
-    for table, word in (("feat", "feature"), ("feat_cat", "category")):
-        array = store.get(table)
-        count = 0 if array is None else array.shape[1]
-        if sum(made[table].values()) != count:
-            made[table] = {f"{word} {number}": 1 for number in range(count)}
-    return made
+    return [{name: width for name, width in widths.items() if (name in numeric) == wanted} for wanted in (True, False)]
+
+
+def _edge_widths(_: GraphStore, dataset: DatasetStore, count: int) -> list[dict[str, int]]:
+    """Do the same of edges, whose texts are all as wide as what `count` numbers leave them."""
+    columns = union_of_features(dataset.manifest.edge_types)
+    texts = [one.column for one in columns if one.kind == "text"]
+    rest = count - sum(one.dim for one in columns if one.kind == "numeric")
+    return [
+        {one.column: rest // len(texts) if one.kind == "text" else one.dim for one in columns if wanted(one.kind)}
+        for wanted in (lambda kind: kind != "categorical", lambda kind: kind == "categorical")
+    ]

@@ -96,8 +96,8 @@ class SampledRows:
             for left_out in ([self._rows_of(kind) for kind in kinds], [[row] for row in rows.tolist()])
         )
         found = [
-            Effects("table", score - of_tables, places, places, without=of_tables),
-            Effects("node", score - of_rows, rows, rows, without=of_rows),
+            Effects("table", score - of_tables, places, without=of_tables),
+            Effects("node", score - of_rows, rows, without=of_rows),
         ]
         return Explanation(score, found, notes)
 

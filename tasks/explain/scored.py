@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,10 @@ from torch import Tensor
 from configs.errors import RecipeError
 from models.base import GraphModel
 from models.block import Batch, Block, Inputs
+from models.layers.output_heads import EdgeHead
 from tasks.arrays import Array
 from tasks.explain.asked_score import AskedScore
-from tasks.explain.features import Features
+from tasks.explain.features import NO_FEATURES, Features
 from tasks.explain.neighborhood import Neighborhood, edge_ends, neighborhood_of
 from tasks.inference.predictor import evaluating
 from tasks.sampling.rows.features import FeatureSource, count_types
@@ -34,16 +34,23 @@ class Variants:
     """bool (V, U): units of edges that are left out."""
     lowered: Array
     """int64 (V, n): by how much that lowers each node's in-degree in the whole graph."""
-    column: Array | None = None
-    """int64 (V,): a column of features that the node `of_node` has as usual."""
-    of_node: int = 0
+    feature: Array | None = None
+    """int64 (V,): a column (its number among `names`) that is as usual ..."""
+    place: Array | None = None
+    """int64 (V,): ... of this node, one of the seeds; columns of edges: of this unit, or -1: of the asked edge."""
 
 
 class ScoredNeighborhood:
     """What a model says of some seeds, by their neighbourhood; `Predictor` says the same where that is whole."""
 
     def __init__(
-        self, store: GraphStore, model: GraphModel, columns: Features, asked: AskedScore, most_edges: int
+        self,
+        store: GraphStore,
+        model: GraphModel,
+        columns: Features,
+        asked: AskedScore,
+        most_edges: int,
+        edge_columns: Features = NO_FEATURES,
     ) -> None:
         """Open a graph. Raises RecipeError: the model's scores do not follow from hops around a node."""
         if not model.is_layered or model.table is not None or not len(model.layers) or model.facts.many_graphs:
@@ -52,25 +59,33 @@ class ScoredNeighborhood:
                 "neighbours of it cannot be left out; explain a model such as graphsage, gcn, gat, gin, rgcn or sgc"
             )
         self.store, self.model, self.columns, self.most_edges = store, model, columns, most_edges
+        self.edge_columns, self.names = edge_columns, [*columns.names, *edge_columns.names]
         self.features = FeatureSource.of(store, model)
         model.requires_grad_(False)  # of its weights nobody asks for gradients
         self.device = next(model.parameters()).device
         self.asked = self._asked = asked
 
-    def look_at(self, seeds: Array) -> None:
-        """Look at a node (1,) or at both ends of a pair (2,), id."""
-        distinct, self.rows = np.unique(seeds.astype(self.store["csc_indices"].dtype), return_inverse=True)
-        self.hood: Neighborhood = neighborhood_of(self.store, distinct, len(self.model.layers), self.most_edges)
+    def look_at(self, item: Array) -> None:
+        """Look at a node (1,), at both ends of a pair (2,), or, of a model of edges, at an edge (1,)."""
+        self.own: list[Tensor | None] | None = None
+        """What the asked edge carries itself: numbers and codes, (1, width) each."""
+        if isinstance(self.model.head, EdgeHead):
+            kinds = {"scored_feat": np.float32, "scored_feat_cat": np.int64}
+            tables = [(self.store.get(name), kind) for name, kind in kinds.items()]
+            self.own = [None if table is None else torch.from_numpy(table[item].astype(kind)) for table, kind in tables]
+            item = np.asarray(self.store["edge_ends"][item[0]])
+        seeds, self.rows = np.unique(item.astype(self.store["csc_indices"].dtype), return_inverse=True)
+        self.hood: Neighborhood = neighborhood_of(self.store, seeds, len(self.model.layers), self.most_edges)
         self._ends = [edge_ends(layer) for layer in self.hood.layers]
-        self.__dict__.pop("inputs", None)
+        self.inputs = self.features.inputs(self.hood.nodes)
         self.asked = self._asked
         if self.asked.code is None:
             self.asked = self.asked.likeliest(self.outputs(self.variants(1)))
 
-    @cached_property
-    def inputs(self) -> Inputs:
-        """What is known of the nodes."""
-        return self.features.inputs(self.hood.nodes)
+    @property
+    def reads_edge_columns(self) -> bool:
+        """Whether messages carry columns of edges."""
+        return self.features.edge_feat is not None or self.features.edge_feat_cat is not None
 
     def variants(self, count: int) -> Variants:
         """Return so many graphs that do not differ yet."""
@@ -87,28 +102,44 @@ class ScoredNeighborhood:
 
     def scores(self, variants: Variants) -> Array:
         """Score variants in one pass, as one graph of which each is a part: float64 (V,)."""
-        return self.asked.value(self.outputs(variants)).cpu().numpy()
+        return self.odds(variants)[:, 0]
 
     def odds(self, variants: Variants) -> Array:
-        """Return the same before it is squeezed between 0 and 1, beside it: float64 (V, 2)."""
+        """Return scores and, beside them, the same before they are squeezed between 0 and 1: float64 (V, 2)."""
         outputs = self.outputs(variants)
         return torch.stack([self.asked.value(outputs), self.asked.margin(outputs)], 1).cpu().numpy()
 
     def outputs(self, variants: Variants) -> Tensor:
         """Return the model's outputs, (V, C) or (V,)."""
+        count = len(variants.removed)
         with evaluating(self.model):
             blocks, local = self._blocks(variants)
             inputs = _rows_of(self.inputs, local)
-            _change(inputs, variants, self.columns)
-            return self.represented(blocks, inputs, len(variants.removed))
+            own = self.own and [None if table is None else table.repeat(count, 1) for table in self.own]
+            if variants.feature is not None and variants.place is not None:
+                number = variants.feature - len(self.columns.names)  # among those of edges
+                graph = np.flatnonzero(number < 0)
+                rows = variants.place[graph] * count + graph
+                _set_usual([inputs.feat, inputs.feat_cat], self.columns, rows, variants.feature[graph])
+                graph = np.flatnonzero((number >= 0) & (variants.place < 0))
+                _set_usual(own or [], self.edge_columns, graph, number[graph])
+            return self.represented(blocks, inputs, own, count)
 
-    def represented(self, blocks: list[Block], inputs: Inputs, count: int = 1) -> Tensor:
-        """Return the outputs of `count` graphs in one: of blocks whose destinations are each node `count` times."""
+    def represented(
+        self, blocks: list[Block], inputs: Inputs, own: list[Tensor | None] | None, count: int = 1
+    ) -> Tensor:
+        """Return the outputs of `count` graphs in one: of blocks whose destinations are each node `count` times.
+
+        `own` has what each graph's asked edge carries.
+        """
         blocks = [block.to(self.device) for block in blocks]
         vectors = self.model.represent(Batch(blocks, inputs.to(self.device), torch.empty(0), 0))
         ends = [vectors[row * count : (row + 1) * count] for row in self.rows.tolist()]
-        scores: Tensor = self.model.score(*ends)
-        return scores
+        if own is None:
+            scores: Tensor = self.model.score(*ends)
+            return scores
+        numbers, codes = (None if table is None else table.to(self.device) for table in own)
+        return self.model.score_edges(ends[0], ends[1], numbers, codes)
 
     def plain_blocks(self) -> list[Block]:
         """Return the neighbourhood's own blocks."""
@@ -143,34 +174,29 @@ class ScoredNeighborhood:
                 degree=torch.from_numpy(degree),
             )
             assert layer.positions is not None
-            blocks.append(self.features.attach(block, layer.positions[edge]))
+            block = self.features.attach(block, layer.positions[edge])
+            if variants.feature is not None and variants.place is not None:
+                rows = np.flatnonzero(hood.unit_of[number][edge] == variants.place[graph])
+                feature = variants.feature[graph[rows]] - len(self.columns.names)
+                _set_usual([block.edge_feat, block.edge_feat_cat], self.edge_columns, rows, feature)
+            blocks.append(block)
         return blocks, np.repeat(np.arange(num_nodes), np.where(np.arange(num_nodes) < num_copied, count, 1))
 
 
 def _rows_of(inputs: Inputs, local: Array) -> Inputs:
-    """Return rows of inputs."""
-    rows = torch.from_numpy(local)
-    taken: Any = {name: None if value is None else value[rows] for name, value in _tensors(inputs)}
-    taken["node_type_counts"] = count_types(taken["node_type"])
-    return Inputs(**taken)
+    rows, values = torch.from_numpy(local), vars(inputs).items()
+    taken: Any = {name: value[rows] for name, value in values if isinstance(value, Tensor)}
+    return Inputs(**taken, node_type_counts=count_types(taken.get("node_type")))
 
 
-def _tensors(inputs: Inputs) -> Iterator[tuple[str, Tensor | None]]:
-    for name in ("node_ids", "feat", "feat_cat", "label", "node_type"):
-        yield name, getattr(inputs, name)
-
-
-def _change(inputs: Inputs, variants: Variants, columns: Features) -> None:
-    """Put what is usual into a column of a node's copies."""
-    if variants.column is None:
-        return
+def _set_usual(tables: Sequence[Tensor | None], columns: Features, rows: Array, feature: Array) -> None:
+    """Put what is usual into a column each of some rows, int64 (k,) both, of numbers and codes; of -1 there is none."""
     first = 0
-    for table in (inputs.feat, inputs.feat_cat):
+    for table in tables:
         if table is not None:
             last = first + table.shape[1]
-            graph, place = np.nonzero(variants.column[:, None] == columns.column_of[first:last])
-            values = torch.from_numpy(columns.usual[first:last][place]).to(table)
-            table[variants.of_node * len(variants.column) + graph, place] = values
+            number, place = np.nonzero(feature[:, None] == columns.column_of[first:last])
+            table[rows[number], place] = torch.from_numpy(columns.usual[first:last][place]).to(table)
             first = last
 
 

@@ -10,46 +10,83 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from models.base import GraphModel
 from models.block import Block
+from tasks.arrays import Array
+from tasks.explain.base import Part
 from tasks.explain.scored import ScoredNeighborhood
 
 
+@dataclass(frozen=True)
+class Numbers:
+    """Numeric columns of nodes, of a layer's edges, or of the asked edge."""
+
+    values: Tensor
+    """float32 (rows, D)."""
+    usual: Tensor
+    """float32 (D,)."""
+    column: Array
+    """int64 (D,): number among `ScoredNeighborhood.names`."""
+    part: Part
+    place: Array
+    """int64 (rows,): as in `Effects`."""
+
+
 class SoftScore:
-    """The score of a neighbourhood as a function of weights of its edges and of numeric features."""
+    """The score of a neighbourhood as a function of weights of its edges and of numeric columns."""
 
     def __init__(self, scored: ScoredNeighborhood, *, by_direction: bool = False) -> None:
         """`by_direction`: an edge and its reverse have a weight each, 2 u and 2 u + 1 of unit u."""
         self.scored = scored
         self.blocks = [block.to(scored.device) for block in scored.plain_blocks()]
-        hood, numbers = scored.hood, scored.hood.unit_of
+        hood, units = scored.hood, scored.hood.unit_of
+        tables = {"nodes": (scored.inputs.feat, np.arange(len(hood.nodes)))}
+        tables |= {"own": (scored.own[0] if scored.own else None, np.array([-1]))}
+        tables |= {str(number): (block.edge_feat, units[number]) for number, block in enumerate(self.blocks)}
+        self.numbers = {name: self._numbers(name, *table) for name, table in tables.items() if table[0] is not None}
         if by_direction:
-            ends = zip(hood.layers, numbers, strict=True)
-            numbers = [2 * unit + (layer.indices != hood.units.source[unit]) for layer, unit in ends]
-        self.unit_of = [torch.from_numpy(unit).to(scored.device) for unit in numbers]
-        self.num_units = len(hood.units) * (1 + by_direction)
-        self.feat = None if scored.inputs.feat is None else scored.inputs.feat.to(scored.device)
+            ends = zip(hood.layers, units, strict=True)
+            units = [2 * unit + (layer.indices != hood.units.source[unit]) for layer, unit in ends]
+        self.unit_of = [torch.from_numpy(unit).to(scored.device) for unit in units]
+        self.ones = torch.ones(len(hood.units) * (1 + by_direction), device=scored.device)
 
-    def outputs(self, weight: Tensor, feat: Tensor | None) -> Tensor:
-        """Return the model's outputs, (1, C) or (1,), by weights (U,) and features (n, D); with gradients."""
-        inputs = replace(self.scored.inputs, feat=feat)
-        with _weighed(self.scored.model, [weight[unit] for unit in self.unit_of]):
-            return self.scored.represented(self.blocks, inputs)
+    def _numbers(self, name: str, table: Tensor, place: Array) -> Numbers:
+        scored, of_nodes = self.scored, name == "nodes"
+        columns = scored.columns if of_nodes else scored.edge_columns
+        column = columns.column_of[: table.shape[1]] + (0 if of_nodes else len(scored.columns.names))
+        values = table.to(scored.device)
+        usual = torch.from_numpy(columns.usual[: table.shape[1]]).to(values)
+        return Numbers(values, usual, column, "feature" if of_nodes else "edge feature", place)
 
-    def gradients(self, weight: Tensor, feat: Tensor | None, *, odds: bool) -> tuple[float, Tensor, Tensor | None]:
+    def outputs(self, weight: Tensor, tables: dict[str, Tensor] | None = None) -> Tensor:
+        """Return the model's outputs, (1, C) or (1,), by weights (U,) and `numbers` as they are, or others; with
+        gradients."""
+        scored, values = self.scored, {name: one.values for name, one in self.numbers.items()} | (tables or {})
+        inputs = replace(scored.inputs, feat=values.get("nodes"))
+        own = scored.own and [values.get("own"), scored.own[1]]
+        blocks = [replace(block, edge_feat=values.get(str(number))) for number, block in enumerate(self.blocks)]
+        with _weighed(scored.model, [weight[unit] for unit in self.unit_of]):
+            return scored.represented(blocks, inputs, own)
+
+    def gradients(
+        self, weight: Tensor, tables: dict[str, Tensor], *, odds: bool
+    ) -> tuple[float, Tensor, dict[str, Tensor]]:
         """Return the score (of classes the logarithm of its odds, if asked for), and its gradients by both."""
-        leaves = [weight.detach().requires_grad_(), *([] if feat is None else [feat.detach().requires_grad_()])]
-        outputs = self.outputs(leaves[0], None if feat is None else leaves[1])
+        leaves = [one.detach().requires_grad_() for one in (weight, *tables.values())]
+        outputs = self.outputs(leaves[0], dict(zip(tables, leaves[1:], strict=True)))
         value = (self.scored.asked.margin if odds else self.scored.asked.value)(outputs).sum()
-        of_edges, *of_features = torch.autograd.grad(value, leaves, allow_unused=True)
-        zero = torch.zeros_like(leaves[0])
-        return float(value.detach()), zero if of_edges is None else of_edges, of_features[0] if of_features else None
+        slopes = torch.autograd.grad(value, leaves, allow_unused=True)
+        of_edges, *of_tables = (
+            torch.zeros_like(leaf) if slope is None else slope for leaf, slope in zip(leaves, slopes, strict=True)
+        )
+        return float(value.detach()), of_edges, dict(zip(tables, of_tables, strict=True))
 
 
 @contextmanager

@@ -47,8 +47,7 @@ def explain_triples(opened: Opened, asked: Array, most: int) -> Iterator[Answer]
         ends = local[2:].reshape(-1, 2)
         hop = np.where(np.isin(nodes, (head, tail)), 0, 1)
         units = EdgeUnits(ends[:, 0], ends[:, 1], triples[:, 1], np.ones(len(triples), np.int64), both_ways=False)
-        found = Effects("edge", effect, *(units.source, units.target, units.relation), unit=np.arange(len(effect)))
-        explanation = Explanation(score, [found], notes)
+        explanation = Explanation(score, [Effects("edge", effect, np.arange(len(effect)))], notes)
         words = Words(opened.ids.lookup(nodes, typed=typed), [], names.to_pylist())
         ids = opened.ids.lookup(np.array([head, tail]), typed=typed).to_pylist()
         of_asked = {"head": ids[0], "asked_relation": names[relation].as_py(), "tail": ids[1]}

@@ -86,7 +86,7 @@ class Kind:
     groups_lists: ClassVar[bool] = False
     """Whether the metric of ranked lists is told in groups of rows."""
     explained_by: ClassVar[str] = "nodes"
-    """What names rows whose scores are explained: `nodes`, `pairs` or `triples`; empty: they are not."""
+    """What names rows whose scores are explained: `nodes`, `edges`, `pairs` or `triples`; empty: they are not."""
     vectors_of: ClassVar[str] = "nodes"
     """What its models have vectors of: `nodes` or `graphs`."""
     mixes_types: ClassVar[bool] = False

@@ -33,22 +33,22 @@ def looked_at(store: GraphStore, name: str) -> ScoredNeighborhood:
 def test_weights_of_one_change_nothing_and_gradients_are_slopes(store: GraphStore, name: str) -> None:
     scored = looked_at(store, name)
     soft = SoftScore(scored)
-    ones = torch.ones(soft.num_units)
-    score = scored.asked.value(soft.outputs(ones, soft.feat))[0].item()
+    score = scored.asked.value(soft.outputs(soft.ones))[0].item()
     np.testing.assert_allclose(score, scored.scores(scored.variants(1))[0], atol=1e-6)
     torch.manual_seed(3)
-    weight, direction = 0.3 + 0.5 * torch.rand(soft.num_units), torch.randn(soft.num_units)
-    assert soft.feat is not None
-    turned = torch.randn(soft.feat.shape)
-    _, of_edges, of_features = soft.gradients(weight, soft.feat, odds=True)
-    assert of_features is not None
-    slope = (of_edges @ direction + (of_features * turned).sum()).item()
+    weight, direction = 0.3 + 0.5 * torch.rand(len(soft.ones)), torch.randn(len(soft.ones))
+    tables = {table: one.values for table, one in soft.numbers.items()}
+    turned = {table: torch.randn(values.shape) for table, values in tables.items()}
+    _, of_edges, of_tables = soft.gradients(weight, tables, odds=True)
+    assert set(of_tables) == {"nodes"}
+    slope = (of_edges @ direction + sum((of_tables[table] * turned[table]).sum() for table in tables)).item()
     step = 1e-3
-    ends = [
-        scored.asked.margin(soft.outputs(weight + s * step * direction, soft.feat + s * step * turned)).item()
-        for s in (1, -1)
-    ]
-    np.testing.assert_allclose(slope, (ends[0] - ends[1]) / (2 * step), rtol=0.05, atol=0.02)
+
+    def margin(way: float) -> float:
+        changed = {table: values + way * turned[table] for table, values in tables.items()}
+        return scored.asked.margin(soft.outputs(weight + way * direction, changed)).item()
+
+    np.testing.assert_allclose(slope, (margin(step) - margin(-step)) / (2 * step), rtol=0.05, atol=0.02)
     if name != "mlp":
         assert of_edges.abs().max() > 0
 
@@ -62,9 +62,8 @@ def test_integrated_effects_add_up_to_the_difference_of_scores(store: GraphStore
     scored = looked_at(store, name)
     explained = EXPLAINERS.create(EXPLAINERS.config({"name": "integrated", "steps": 200})).explain(scored)
     soft = SoftScore(scored)
-    assert soft.feat is not None
-    start = torch.from_numpy(scored.columns.usual).float().expand_as(soft.feat)
-    first = scored.asked.value(soft.outputs(torch.zeros(soft.num_units), start))[0].item()
+    start = torch.from_numpy(scored.columns.usual).float().expand_as(soft.numbers["nodes"].values)
+    first = scored.asked.value(soft.outputs(torch.zeros_like(soft.ones), {"nodes": start}))[0].item()
     total = sum(float(one.effect.sum()) for one in explained.effects)
     np.testing.assert_allclose(total, explained.score - first, atol=2e-3)
     [edges] = of_part(explained, "edge")
@@ -82,7 +81,7 @@ def test_a_mask_keeps_what_the_score_needs(store: GraphStore) -> None:
     soft = SoftScore(scored)
 
     def score(kept: np.ndarray) -> float:
-        return scored.asked.margin(soft.outputs(torch.from_numpy(kept).float(), soft.feat))[0].item()
+        return scored.asked.margin(soft.outputs(torch.from_numpy(kept).float()))[0].item()
 
     many = int(0.3 * len(edges.effect))
     order = np.argsort(-edges.effect)

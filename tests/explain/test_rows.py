@@ -61,14 +61,14 @@ def test_rows_left_out_are_what_a_database_without_them_scores(tmp_path: Path, n
     left_out = of_part(explained.effects, "node")
     assert left_out.without is not None
     nodes = np.concatenate(rows.nodes)
-    assert len(left_out.source) == len(nodes) - 1 > 5
-    chosen = np.random.default_rng(0).permutation(len(left_out.source))[:8]
+    assert len(left_out.place) == len(nodes) - 1 > 5
+    chosen = np.random.default_rng(0).permutation(len(left_out.place))[:8]
     for place in chosen.tolist():
-        node = int(nodes[left_out.source[place]])
+        node = int(nodes[left_out.place[place]])
         np.testing.assert_allclose(left_out.without[place], probability(without(store, {node})), atol=1e-6)
     tables = of_part(explained.effects, "table")
     assert tables.without is not None
-    for place, without_table in zip(tables.source.tolist(), tables.without.tolist(), strict=True):
+    for place, without_table in zip(tables.place.tolist(), tables.without.tolist(), strict=True):
         kind = place - len(nodes)
         gone = {int(node) for node in rows.nodes[kind]} - {int(nodes[rows.seed])}
         np.testing.assert_allclose(without_table, probability(without(store, gone)), atol=1e-6)

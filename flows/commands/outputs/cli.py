@@ -259,6 +259,11 @@ def explain(
         list[str] | None, typer.Option("--node", "--row", metavar="ID", help="Node or row; may stand several times.")
     ] = None,
     nodes: Annotated[str | None, typer.Option("--nodes", "--rows", metavar="FILE", help="File of ids.")] = None,
+    edge: Annotated[
+        list[str] | None,
+        typer.Option("--edge", metavar="ID", help="Labelled edge by its id, or SOURCE,TARGET[,ROW]; several times."),
+    ] = None,
+    edges: EdgesOption = None,
     pair: Annotated[
         tuple[str, str] | None, typer.Option("--pair", metavar="SOURCE TARGET", help="Of a model of links.")
     ] = None,
@@ -299,10 +304,9 @@ def explain(
     from flows.records.use_options import UseOptions
 
     recipe, overrides = recipe_and_overrides(data)
-    asked = {"nodes": node or [], "pairs": [pair] if pair else [], "triples": [triple] if triple else []}
-    options = UseOptions(
-        output=output, nodes=nodes, pairs=pairs, triples=triples, explained={**asked, "of_class": of_class}
-    )
+    named = {"nodes": node, "edges": edge, "pairs": pair and [pair], "triples": triple and [triple]}
+    asked: dict[str, Any] = {name: values or [] for name, values in named.items()} | {"of_class": of_class}
+    options = UseOptions(output=output, nodes=nodes, edges=edges, pairs=pairs, triples=triples, explained=asked)
     overrides = [*([f"evaluate.explain.name={method}"] if method else []), *overrides]
     request = UseRequest(model, "explanations", options, recipe, overrides)
     _use(open_home(home, trust_code or []), request, verbose, as_json)

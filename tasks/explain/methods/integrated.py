@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from configs.registry import EXPLAINERS
 from tasks.explain.base import Effects, Explainer, Explanation
@@ -23,34 +24,30 @@ class Integrated(Explainer):
 
     def explain(self, scored: ScoredNeighborhood) -> Explanation:
         """Go the way in steps; gradients are taken in the middle of each (midpoint rule)."""
-        soft, hood, steps = SoftScore(scored), scored.hood, self.config.steps
-        ones = torch.ones(soft.num_units, device=scored.device)
-        start = None if soft.feat is None else self._usual(scored, soft.feat)
-        edges, features = torch.zeros_like(ones, dtype=torch.float64), None
+        soft, steps = SoftScore(scored), self.config.steps
+        edges, columns = torch.zeros_like(soft.ones, dtype=torch.float64), dict[str, Tensor]()
+        way = {name: one.values - one.usual for name, one in soft.numbers.items()}
+
+        def at(share: float) -> dict[str, Tensor]:
+            return {name: one.usual + share * way[name] for name, one in soft.numbers.items()}
+
         for step in range(steps):
             share = (step + 0.5) / steps
-            feat = None if soft.feat is None or start is None else start + share * (soft.feat - start)
-            _, of_edges, of_features = soft.gradients(share * ones, feat, odds=False)
+            _, of_edges, of_columns = soft.gradients(share * soft.ones, at(share), odds=False)
             edges += of_edges.double() / steps
-            if of_features is not None:
-                features = of_features.double() / steps + (0 if features is None else features)
+            columns = {name: columns.get(name, 0) + slope.double() / steps for name, slope in of_columns.items()}
         with torch.no_grad():
-            score, first = (
-                float(scored.asked.value(soft.outputs(weight, feat).detach())[0])
-                for weight, feat in ((ones, soft.feat), (torch.zeros_like(ones), start))
-            )
-        units, every = hood.units, np.arange(len(hood.units))
-        found = [
-            Effects("edge", edges.cpu().numpy(), units.source, units.target, units.relation, units.count, unit=every)
-        ]
-        total = float(edges.sum())
-        if features is not None and soft.feat is not None and start is not None:
-            by_number = (features * (soft.feat - start)).cpu().numpy()
-            effect = np.zeros((len(hood.nodes), len(scored.columns.names)))
-            np.add.at(effect.T, scored.columns.column_of[: by_number.shape[1]], by_number.T)
-            total += float(effect.sum())
-            node, column = np.nonzero(effect)
-            found.append(Effects("feature", effect[node, column], node, node, feature=column))
+            score, first = (float(scored.asked.value(soft.outputs(s * soft.ones, at(s)))[0]) for s in (1.0, 0.0))
+        found = [Effects("edge", edges.cpu().numpy(), np.arange(len(edges)))]
+        for part, count in (("feature", len(scored.hood.nodes)), ("edge feature", len(scored.hood.units))):
+            effect = np.zeros((count + 1, len(scored.names)))  # the last row: of the asked edge itself
+            for name, one in soft.numbers.items():
+                if one.part == part:
+                    by_number = (columns[name] * way[name]).cpu().numpy()
+                    np.add.at(effect, (one.place[:, None], one.column), by_number)
+            place, feature = np.nonzero(effect)
+            found.append(Effects(part, effect[place, feature], np.where(place < count, place, -1), feature))
+        total = sum(float(one.effect.sum()) for one in found)
         largest = max((float(np.abs(one.effect).max(initial=0)) for one in found), default=0.0)
         notes = [
             f"effects add up to {total:.4f}: the score is {score:.4f}, and {first:.4f} with edges that carry nothing"
@@ -58,8 +55,3 @@ class Integrated(Explainer):
         if abs(total - (score - first)) > _GAP * max(largest, abs(score - first)):
             notes.append(f"the sum is off by {total - (score - first):.4f}: take more steps")
         return Explanation(score, found, notes)
-
-    def _usual(self, scored: ScoredNeighborhood, feat: torch.Tensor) -> torch.Tensor:
-        """Return the features that the way begins with, (n, D)."""
-        usual = torch.from_numpy(scored.columns.usual[: feat.shape[1]]).to(feat)
-        return usual.expand_as(feat)

@@ -25,34 +25,33 @@ class Mask(Explainer):
 
     def explain(self, scored: ScoredNeighborhood) -> Explanation:
         """Learn the weights; those of features are shared by all nodes, and bring features back from their means."""
-        config, soft, hood = self.config, SoftScore(scored, by_direction=scored.hood.units.both_ways), scored.hood
-        column_of = scored.columns.column_of[: 0 if soft.feat is None else soft.feat.shape[1]]
-        masks = [torch.zeros(soft.num_units, device=scored.device)]
-        if soft.feat is not None:
-            masks.append(torch.full((int(column_of[-1]) + 1,), _FEATURES_START, device=scored.device))
-        masks = [mask.requires_grad_() for mask in masks]
-        usual = torch.from_numpy(scored.columns.usual).to(masks[0])
-        ones = torch.ones(soft.num_units, device=scored.device)
-        kept = scored.asked.value(soft.outputs(ones, soft.feat).detach())
+        config, soft = self.config, SoftScore(scored, by_direction=scored.hood.units.both_ways)
+        features = np.unique(np.concatenate([np.empty(0, np.int64), *(one.column for one in soft.numbers.values())]))
+        edges, of_features = torch.zeros_like(soft.ones), soft.ones.new_full((len(features),), _FEATURES_START)
+        masks = [edges.requires_grad_(), of_features.requires_grad_()]
+        kept = scored.asked.value(soft.outputs(soft.ones).detach())
         optimizer = torch.optim.Adam(masks, lr=config.learning_rate)
+        reached: Tensor | None = None
         for _ in range(config.steps):
             optimizer.zero_grad()
-            edges, feat = masks[0].sigmoid(), soft.feat
-            if feat is not None:
-                feat = usual[: feat.shape[1]] + masks[1].sigmoid()[column_of] * (feat - usual[: feat.shape[1]])
-            loss = self._distance(scored, soft.outputs(edges, feat), kept) + config.size * edges.sum()
-            for mask in masks:
-                loss = loss + config.entropy * _entropy(mask).mean()
+            weight, of_column, tables = edges.sigmoid(), of_features.sigmoid(), dict[str, Tensor]()
+            for name, one in soft.numbers.items():
+                own = of_column[torch.from_numpy(np.searchsorted(features, one.column))]
+                tables[name] = one.usual + own * (one.values - one.usual)
+            loss = self._distance(scored, soft.outputs(weight, tables), kept)
+            if reached is None:  # what no layer reads, or only towards what counts for nothing, has no gradient
+                [slope] = torch.autograd.grad(loss, [edges], retain_graph=True, allow_unused=True)
+                reached = torch.zeros_like(edges) if slope is None else (slope != 0).to(edges)
+            loss = loss + config.size * (weight * reached).sum()
+            loss = loss + config.entropy * (_entropy(edges) * reached).sum() / reached.sum().clamp(min=1)
+            loss = loss + config.entropy * _entropy(of_features).sum() / max(1, len(features))
             loss.backward()
             optimizer.step()
-        weights = [mask.detach().sigmoid().double().cpu().numpy() for mask in masks]
-        units, every = hood.units, np.arange(len(hood.units))
-        both = weights[0].reshape(len(units), -1).mean(1)
-        found = [Effects("edge", both, units.source, units.target, units.relation, units.count, unit=every)]
-        if soft.feat is not None:
-            seeds = np.zeros(len(weights[1]), np.int64)
-            found.append(Effects("feature", weights[1], seeds, seeds, feature=np.arange(len(seeds))))
-        note = "effects are weights between 0 and 1, of features for all nodes together"
+        weight = (edges.detach().sigmoid() * reached).view(len(scored.hood.units), -1).mean(1)
+        effects = [one.double().cpu().numpy() for one in (weight, of_features.detach().sigmoid())]
+        found = [Effects("edge", effects[0], np.arange(len(effects[0])))]
+        found.append(Effects("feature", effects[1], np.full(len(features), -1), features))
+        note = "effects are weights between 0 and 1, of features for all nodes and edges together"
         return Explanation(float(kept[0]), found, [note])
 
     def _distance(self, scored: ScoredNeighborhood, outputs: Tensor, kept: Tensor) -> Tensor:

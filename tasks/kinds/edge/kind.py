@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 class EdgeKind(LabelledKind):
     """Rows are the edges of one table."""
 
-    asked_by = "edges"
-    explained_by = ""
+    asked_by = explained_by = "edges"
     words = "edges"
     keeps_layers = False
 
