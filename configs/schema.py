@@ -132,7 +132,7 @@ class ComponentsConfig(ConfigModel):
 class EvaluateConfig(ConfigModel):
     """What is measured, and on what."""
 
-    runtime_fields: ClassVar[frozenset[str]] = frozenset({"memory", "explain"})
+    runtime_fields: ClassVar[frozenset[str]] = frozenset({"memory"})
 
     evaluator: EvaluatorSection = Field(default="auto", validate_default=True)
     """Metric; auto: the data set's own, OGB's evaluator for OGB data (`graphmill evaluators`)."""
@@ -163,7 +163,8 @@ class EvaluateConfig(ConfigModel):
     layout: LayoutOptions | None = None
     """A map of the model's vectors, as a page and as pictures; null: none, except of a model that is a layout."""
     explain: ExplainerSection | None = None
-    """What `graphmill explain` goes by (`graphmill explainers`); null: removal. Nothing else depends on it."""
+    """An explainer (`graphmill explainers`): the report then says why the model errs where it errs most, and which
+    columns matter over all rows. null: it does not, and `graphmill explain` goes by removal."""
 
     @field_validator("splits")
     @classmethod

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,6 @@ import numpy as np
 import pyarrow as pa
 
 from configs.errors import DataError, RecipeError, UserError
-from configs.registry import EXPLAINERS
-from models.knowledge.base import KnowledgeModel
-from models.relational.base import RelationalModel
 from tasks.apply.completion.asked import ENDS
 from tasks.apply.completion.names import RELATIONS, EntityNames, Refusal, find_names
 from tasks.apply.given import read_ids
@@ -21,10 +17,8 @@ from tasks.apply.job import ServeJob
 from tasks.arrays import Array
 from tasks.explain.answers import Answer
 from tasks.explain.asked import ExplainRequest
-from tasks.explain.explained import explain_items
+from tasks.explain.explained import explain
 from tasks.explain.page import MOST_ON_PAGE, render_page
-from tasks.explain.rows import explain_rows
-from tasks.explain.triples import explain_triples
 from tasks.inference.opened import Opened
 from tasks.storage.ids import find_rows, relation_names
 from tasks.storage.manifests import EDGE_IDS
@@ -121,7 +115,7 @@ def _triples(opened: Opened, asked: ExplainRequest, path: Path | None) -> Array:
 def write_explanations(opened: Opened, job: ServeJob, items: Array) -> dict[str, Any]:
     """Write a file and a page into the work folder; returns the files, rows and the first sentences."""
     asked = job.explained
-    answers = _answers(opened, job, items)
+    answers = explain(opened, items, asked.options, job.classes, asked.of_class)
     kept, rows = list[Answer](), 0
     with ExitStack() as stack:
         writer = stack.enter_context(ParquetOutput(job.work / _FILE))
@@ -140,11 +134,3 @@ def write_explanations(opened: Opened, job: ServeJob, items: Array) -> dict[str,
         for answer in kept[:_MOST_SHOWN]
     ]
     return {"files": [_FILE, _PAGE], "rows": rows, "explained": told}
-
-
-def _answers(opened: Opened, job: ServeJob, items: Array) -> Iterator[Answer]:
-    asked = job.explained
-    if isinstance(opened.model, KnowledgeModel):
-        return explain_triples(opened, items, EXPLAINERS.config(asked.options).most_edges)  # type: ignore[attr-defined]
-    explain = explain_rows if isinstance(opened.model, RelationalModel) else explain_items
-    return explain(opened, items, asked.options, job.classes, asked.of_class)

@@ -15,9 +15,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from configs.errors import GraphmillError, UserError, error_of, kind_of
+from configs.errors import GraphmillError, RecipeError, UserError, error_of, kind_of
 from configs.layout_options import LayoutOptions
 from configs.values.deciding import CostsConfig, say_rule
+from tasks.arrays import Array
 from tasks.controls.suite import Controls, fitted_controls
 from tasks.evaluate.decisions import DecisionsSeen, threshold_by
 from tasks.evaluate.intervals import Measuring
@@ -33,6 +34,9 @@ from tasks.storage.controls import CONSTANT_CONTROLS
 from tasks.storage.graph_facts import relations_of
 from tasks.storage.outputs.parquet_output import ParquetOutput
 from tasks.supervise import ERROR_FILE, finish_job, read_job, report_progress, write_error
+
+_EXPLAINED = 5
+"""Rows whose scores are explained, of those that the model is most wrong about."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +58,8 @@ class EvaluateJob(ScoringJob):
     """Rule by which rows are called positive; None: the likelier class is predicted."""
     groups: list[str] = field(default_factory=list)
     """Columns by which the metric is told for groups of rows."""
+    explain: dict[str, Any] | None = None
+    """Options of the explainer of errors; None: neither these nor columns are explained."""
     layout: LayoutOptions | None = None
     """The map of the model's vectors; None: none."""
     seed: int = 0
@@ -161,6 +167,7 @@ class Evaluation:
         if prediction.label is None and not of_pairs:
             return {}
         metric, wanted = self.measuring.metric, self.job.groups
+        told_of_columns = self._columns(rows)
         columns = self.kind.grouped_by(self.opened, rows.items, wanted)
         groups, notes = in_groups(
             columns,
@@ -170,7 +177,7 @@ class Evaluation:
         )
         self.notes += notes
         if self.manifest.heads or prediction.label is None:
-            return {"groups": groups}
+            return {"groups": groups, **told_of_columns}
         worst = most_wrong(prediction, self.manifest.label_type)
         told = TaskRows(rows.items[worst], rows.split, prediction.label[worst])
         deciding = Deciding(self.opened.names, threshold=self.threshold)
@@ -178,7 +185,38 @@ class Evaluation:
             self.kind.columns(self.opened, told, prediction.taken(worst), deciding) if len(worst) else [{}]
         )
         wrong = {name: values.to_pylist() for name, values in worst_columns.items() if name != "split"}
-        return {"groups": groups, "most_wrong": wrong}
+        return {"groups": groups, "most_wrong": wrong, **self._explained(told.items), **told_of_columns}
+
+    def _explained(self, items: Array) -> dict[str, Any]:
+        """Say what moved the scores of the first of some rows, where that is asked for."""
+        if self.job.explain is None or not self.kind.explained_by:
+            return {}
+        from tasks.explain.explained import explain
+
+        try:
+            answers = list(explain(self.opened, items[:_EXPLAINED], self.job.explain, self.opened.names, None))
+        except RecipeError as error:
+            self.notes.append(f"evaluate.explain: {error}")
+            return {}
+        return {"explained": [{"score": answer.head, "why": "; ".join(answer.sentences())} for answer in answers]}
+
+    def _columns(self, rows: TaskRows) -> dict[str, Any]:
+        """Return by how much columns matter over all rows, where that is asked for."""
+        if self.job.explain is None:
+            return {}
+        from tasks.explain.columns import columns_by_loss
+
+        sign, metric = (1 if self.measuring.evaluator.higher_is_better else -1), self.measuring.metric
+        try:
+            columns = columns_by_loss(
+                *(self.opened, self.kind, rows),
+                lambda some: sign * self.measuring.evaluator(some)[metric],
+                *(self.job.seed, self.job.work),
+            )
+        except UserError as error:  # a sample that the metric is not defined on, say
+            self.notes.append(f"evaluate.explain: {error}")
+            return {}
+        return {"columns": columns}
 
     def _tell_parts(self, report: dict[str, Any], split: str, prediction: Prediction, controls: Controls) -> None:
         """Report the metrics of a split's parts, whose mean its own are: the model's and the controls'."""

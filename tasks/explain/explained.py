@@ -9,7 +9,9 @@ import numpy as np
 import torch
 
 from configs.registry import EXPLAINERS
+from models.knowledge.base import KnowledgeModel
 from models.layers.output_heads import EdgeHead
+from models.relational.base import RelationalModel
 from tasks.arrays import Array
 from tasks.explain.answers import Answer, Words, relation_words
 from tasks.explain.asked_score import asked_score
@@ -17,6 +19,20 @@ from tasks.explain.base import Explainer
 from tasks.explain.features import Features
 from tasks.explain.scored import ScoredNeighborhood
 from tasks.inference.opened import Opened
+
+
+def explain(
+    opened: Opened, items: Array, options: dict[str, Any], classes: list[str] | None, of_class: str | None
+) -> Iterator[Answer]:
+    """Yield explanations of what a kind's rows are, as `explain_items` does of those around which hops lie."""
+    if isinstance(opened.model, KnowledgeModel):
+        from tasks.explain.triples import explain_triples
+
+        return explain_triples(opened, items, EXPLAINERS.config(options).most_edges)  # type: ignore[attr-defined]
+    from tasks.explain.rows import explain_rows
+
+    of_kind = explain_rows if isinstance(opened.model, RelationalModel) else explain_items
+    return of_kind(opened, items, options, classes, of_class)
 
 
 def explain_items(

@@ -5,7 +5,7 @@ Nothing is drawn in the place of a row that is left out, and what is later than 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -73,16 +73,17 @@ class SampledRows:
             self.asked = asked.likeliest(model(batch))
 
     def _units(self) -> EdgeUnits:
-        ends = [self._ends(edges) for block in self.batch.blocks for edges in block.relations]
-        source, target, relation = (np.concatenate(part) for part in zip(*ends, strict=True))
-        distinct, count = np.unique(np.stack([source, target, relation], 1), axis=0, return_counts=True)
-        source, target, relation = distinct.T
-        return EdgeUnits(source, target, relation, count, both_ways=False)
-
-    def _ends(self, edges: RelationBlock) -> tuple[Array, Array, Array]:
-        source = edges.indices.cpu().numpy() + self.first[edges.source_type]
-        target = edges.adjacency.targets().cpu().numpy() + self.first[edges.target_type]
-        return source, target, np.full(len(source), max(edges.number, 0))
+        ends = [
+            np.stack([edges.indices.cpu().numpy(), edges.adjacency.targets().cpu().numpy()], 1)
+            + self.first[[edges.source_type, edges.target_type]]
+            for block in self.batch.blocks
+            for edges in block.relations
+        ]
+        numbers = [max(edges.number, 0) for block in self.batch.blocks for edges in block.relations]
+        relation = np.repeat(numbers, [len(one) for one in ends])
+        every = np.column_stack([np.concatenate(ends), relation]).astype(np.int64)
+        distinct, count = np.unique(every, axis=0, return_counts=True)
+        return EdgeUnits(*distinct.T, count, both_ways=False)
 
     def explain(self, most: int) -> Explanation:
         """Leave out rows one by one, the nearest first, and all rows of each table."""
@@ -126,13 +127,6 @@ def _kept(edges: RelationBlock, gone: list[Tensor]) -> RelationBlock:
     targets = edges.adjacency.targets()
     keep = ~(gone[edges.source_type][edges.indices.long()] | gone[edges.target_type][targets])
     counts = torch.bincount(targets[keep], minlength=len(edges.indptr) - 1)
-    rows: Callable[[Tensor | None], Tensor | None] = lambda table: None if table is None else table[keep]  # noqa: E731
-    return replace(
-        edges,
-        indptr=torch.cat([counts.new_zeros(1), counts.cumsum(0)]),
-        indices=edges.indices[keep],
-        edge_feat=rows(edges.edge_feat),
-        edge_feat_cat=rows(edges.edge_feat_cat),
-        edge_age=rows(edges.edge_age),
-        weight=rows(edges.weight),
-    )
+    carried = ("indices", "edge_feat", "edge_feat_cat", "edge_age", "weight")
+    kept: Any = {name: table[keep] for name in carried if (table := getattr(edges, name)) is not None}
+    return replace(edges, indptr=torch.cat([counts.new_zeros(1), counts.cumsum(0)]), **kept)

@@ -18,7 +18,6 @@ import torch
 from torch import Tensor, nn
 
 from models.base import GraphModel
-from models.block import Block
 from tasks.arrays import Array
 from tasks.explain.base import Part
 from tasks.explain.scored import ScoredNeighborhood
@@ -112,16 +111,12 @@ def _expand(weight: Tensor) -> Any:
         own = torch.arange(block.num_dst, device=x.device)
         rows = torch.cat([own, block.indices.long()])
         factor = torch.cat([torch.ones(len(own), device=x.device), weight]).unsqueeze(1).to(x.dtype)
-        apart = Block(
-            block.indptr,
-            (len(own) + edges).to(block.indices.dtype),
-            len(rows),
+        apart = replace(
+            block,
+            indices=(len(own) + edges).to(block.indices.dtype),
+            num_src=len(rows),
             degree=block.degrees[rows],
-            weight=block.weight,
             edge_feat=None if block.edge_feat is None else block.edge_feat * weight.unsqueeze(1),
-            edge_feat_cat=block.edge_feat_cat,
-            edge_type=block.edge_type,
-            edge_type_counts=block.edge_type_counts,
         )
         return (apart, x.index_select(0, rows) * factor, *(one.index_select(0, rows) for one in carried))
 
