@@ -120,7 +120,7 @@ MADE: dict[str, Callable[[np.random.Generator], Made]] = {
     "tree-grid": tree_grid,
     "rings": rings,
     "whole grids": partial(tree_grid, broken=80),
-    "whole rings": partial(rings, broken=60),
+    "whole rings": partial(rings, broken=300),
 }
 
 

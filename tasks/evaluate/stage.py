@@ -62,7 +62,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         costs=recipe.evaluate.costs,
         threshold=recipe.evaluate.threshold,
         groups=list(recipe.evaluate.groups),
-        explain=recipe.evaluate.explain and recipe.evaluate.explain.model_dump(mode="json"),
+        explain=None if recipe.evaluate.explain is None else recipe.evaluate.explain.model_dump(mode="json"),
         layout=recipe.evaluate.layout,
         seed=recipe.seed,
         device=recipe.train.device,

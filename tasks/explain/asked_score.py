@@ -34,23 +34,18 @@ class AskedScore:
 
     def value(self, outputs: Tensor) -> Tensor:
         """Return what predictions say, float64 (n,), of outputs (n, C) or (n,): a probability, a number or a score."""
-        rows = self._rows(outputs)
-        if self.label_type.has_classes:
-            rows = rows.softmax(1) if self._exclude_each_other(rows) else rows.sigmoid()
-        assert self.code is not None, "of several classes one is chosen first"
-        return rows[:, self.code]
+        margin = self.margin(outputs)
+        return margin.sigmoid() if self.label_type.has_classes else margin
 
     def margin(self, outputs: Tensor) -> Tensor:
         """Return the same before it is squeezed between 0 and 1: the logarithm of the odds."""
         rows = self._rows(outputs)
+        assert self.code is not None, "of several classes one is chosen first"
         own = rows[:, self.code]
-        if not self._exclude_each_other(rows):
+        if not self.label_type.has_classes or not self.label_type.one_column or rows.shape[1] == 1:
             return own
         others = torch.arange(rows.shape[1], device=rows.device) != self.code
         return own - rows[:, others].logsumexp(1)  # of probabilities, those near 0 and 1 would have no gradient
-
-    def _exclude_each_other(self, rows: Tensor) -> bool:
-        return self.label_type.has_classes and self.label_type.one_column and rows.shape[1] > 1
 
     def _rows(self, outputs: Tensor) -> Tensor:
         return outputs.double().view(len(outputs), -1)[:, : self.columns]

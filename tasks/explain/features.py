@@ -80,7 +80,6 @@ def _edge_widths(_: GraphStore, dataset: DatasetStore, count: int) -> list[dict[
     columns = union_of_features(dataset.manifest.edge_types)
     texts = [one.column for one in columns if one.kind == "text"]
     rest = count - sum(one.dim for one in columns if one.kind == "numeric")
-    return [
-        {one.column: rest // len(texts) if one.kind == "text" else one.dim for one in columns if wanted(one.kind)}
-        for wanted in (lambda kind: kind != "categorical", lambda kind: kind == "categorical")
-    ]
+    widths = {one.column: rest // len(texts) if one.kind == "text" else one.dim for one in columns}
+    coded = {one.column for one in columns if one.kind == "categorical"}
+    return [{name: width for name, width in widths.items() if (name in coded) == wanted} for wanted in (False, True)]

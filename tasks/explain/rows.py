@@ -83,7 +83,8 @@ class SampledRows:
         relation = np.repeat(numbers, [len(one) for one in ends])
         every = np.column_stack([np.concatenate(ends), relation]).astype(np.int64)
         distinct, count = np.unique(every, axis=0, return_counts=True)
-        return EdgeUnits(*distinct.T, count, both_ways=False)
+        source, target, number = distinct.T
+        return EdgeUnits(source, target, number, count, both_ways=False)
 
     def explain(self, most: int) -> Explanation:
         """Leave out rows one by one, the nearest first, and all rows of each table."""

@@ -47,9 +47,11 @@ class SoftScore:
         self.blocks = [block.to(scored.device) for block in scored.plain_blocks()]
         hood, units = scored.hood, scored.hood.unit_of
         tables = {"nodes": (scored.inputs.feat, np.arange(len(hood.nodes)))}
-        tables |= {"own": (scored.own[0] if scored.own else None, np.array([-1]))}
+        tables["own"] = scored.own[0] if scored.own else None, np.array([-1])
         tables |= {str(number): (block.edge_feat, units[number]) for number, block in enumerate(self.blocks)}
-        self.numbers = {name: self._numbers(name, *table) for name, table in tables.items() if table[0] is not None}
+        self.numbers = {
+            name: self._numbers(name, table, place) for name, (table, place) in tables.items() if table is not None
+        }
         if by_direction:
             ends = zip(hood.layers, units, strict=True)
             units = [2 * unit + (layer.indices != hood.units.source[unit]) for layer, unit in ends]
@@ -70,7 +72,10 @@ class SoftScore:
         scored, values = self.scored, {name: one.values for name, one in self.numbers.items()} | (tables or {})
         inputs = replace(scored.inputs, feat=values.get("nodes"))
         own = scored.own and [values.get("own"), scored.own[1]]
-        blocks = [replace(block, edge_feat=values.get(str(number))) for number, block in enumerate(self.blocks)]
+        blocks = [
+            replace(block, edge_feat=values[str(number)]) if str(number) in values else block
+            for number, block in enumerate(self.blocks)
+        ]
         with _weighed(scored.model, [weight[unit] for unit in self.unit_of]):
             return scored.represented(blocks, inputs, own)
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from configs.registry import EXPLAINERS
-from tasks.explain.base import Effects, Explainer, Explanation
+from tasks.explain.base import Effects, Explainer, Explanation, Part
 from tasks.explain.configs import IntegratedConfig
 from tasks.explain.scored import ScoredNeighborhood
 from tasks.explain.soft_edges import SoftScore
@@ -39,7 +39,8 @@ class Integrated(Explainer):
         with torch.no_grad():
             score, first = (float(scored.asked.value(soft.outputs(s * soft.ones, at(s)))[0]) for s in (1.0, 0.0))
         found = [Effects("edge", edges.cpu().numpy(), np.arange(len(edges)))]
-        for part, count in (("feature", len(scored.hood.nodes)), ("edge feature", len(scored.hood.units))):
+        counts: dict[Part, int] = {"feature": len(scored.hood.nodes), "edge feature": len(scored.hood.units)}
+        for part, count in counts.items():
             effect = np.zeros((count + 1, len(scored.names)))  # the last row: of the asked edge itself
             for name, one in soft.numbers.items():
                 if one.part == part:

@@ -31,15 +31,15 @@ class Mask(Explainer):
         masks = [edges.requires_grad_(), of_features.requires_grad_()]
         kept = scored.asked.value(soft.outputs(soft.ones).detach())
         optimizer = torch.optim.Adam(masks, lr=config.learning_rate)
-        reached: Tensor | None = None
-        for _ in range(config.steps):
+        reached = soft.ones
+        for step in range(config.steps):
             optimizer.zero_grad()
             weight, of_column, tables = edges.sigmoid(), of_features.sigmoid(), dict[str, Tensor]()
             for name, one in soft.numbers.items():
                 own = of_column[torch.from_numpy(np.searchsorted(features, one.column))]
                 tables[name] = one.usual + own * (one.values - one.usual)
             loss = self._distance(scored, soft.outputs(weight, tables), kept)
-            if reached is None:  # what no layer reads, or only towards what counts for nothing, has no gradient
+            if not step:  # what no layer reads, or only towards what counts for nothing, has no gradient
                 [slope] = torch.autograd.grad(loss, [edges], retain_graph=True, allow_unused=True)
                 reached = torch.zeros_like(edges) if slope is None else (slope != 0).to(edges)
             loss = loss + config.size * (weight * reached).sum()

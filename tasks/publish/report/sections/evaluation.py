@@ -46,15 +46,15 @@ def _tables(evaluation: EvalReport, split: str) -> list[ReportTable | None]:
         caption = f"Rows of {split} that the model is most wrong about, the worst first"
         made.append(ReportTable(caption, tuple(wrong), list(zip(*cells, strict=True))))
     if explained := report.get("explained"):
-        lines = [(row["score"], row["why"]) for row in explained]
-        made.append(ReportTable("Why: what moved the scores of the first of these", ("score", "what moved it"), lines))
+        whys = [(row["score"], row["why"]) for row in explained]
+        made.append(ReportTable("Why: what moved the scores of the first of these", ("score", "what moved it"), whys))
     if columns := report.get("columns"):
-        lines = [(row["column"], *(f"{row[name]:+.4f}" for name in ("lost", "low", "high"))) for row in columns]
+        losses = [(row["column"], *(f"{row[name]:+.4f}" for name in ("lost", "low", "high"))) for row in columns]
         caption = (
             f"Columns by what {evaluation.metric} on {split} loses where their values are dealt out anew among nodes "
             "or edges, and the interval (95 %) of five draws"
         )
-        made.append(ReportTable(caption, ("column", "lost", "from", "to"), lines, figures=3))
+        made.append(ReportTable(caption, ("column", "lost", "from", "to"), losses, figures=3))
     for name, of_task in report.get("tasks", {}).items():
         made += [_temperature(of_task, split, f"{name}: "), _thresholds(of_task, split, f"{name}: ")]
     classes = [
