@@ -90,10 +90,11 @@ class Answer:
 
     def sentences(self) -> list[str]:
         """Say what the strongest parts did: tables and neighbours, edges that tell more than these, features."""
-        rows, asked = self.table.to_pylist(), set(self.asked.values())
+        asked = set(self.asked.values())
+        rows = sorted(self.table.to_pylist(), key=lambda row: (row["part"] == "edge", -_strength(row)))
         largest, of_node = max((abs(row["effect"]) for row in rows), default=0), dict[Any, float]()
         told: dict[str, list[str]] = {"table": [], "node": [], "edge": [], "feature": []}
-        for row in sorted(rows, key=lambda row: row["part"] == "edge"):
+        for row in rows:
             part, source, effect = row["part"], row["source"], row["effect"]
             if part == "node":
                 of_node[source] = effect
@@ -102,7 +103,7 @@ class Answer:
             ends = {source, row["target"]}
             if part == "edge" and ends & asked and any(abs(of_node.get(end, 9e9) - effect) < 1e-6 for end in ends):
                 continue  # leaving the neighbour out says it already
-            what = self._what(row, source in asked)
+            what = self._what(row)
             if row["score_without"] is None:
                 told[part].append(f"{what}: {'+' if effect > 0 else ''}{figure(effect)}")
             elif part == "feature":
@@ -111,7 +112,7 @@ class Answer:
                 told[part].append(f"without {what}: {figure(row['score_without'])}")
         return [*chain(*told.values())] or ["nothing that can be left out moves the score"]
 
-    def _what(self, row: dict[str, Any], of_asked: bool) -> str:
+    def _what(self, row: dict[str, Any]) -> str:
         source, count = row["source"], row["count"]
         if row["part"] == "node":
             return f"{source} and its {count:,} edge{'s' * (count > 1)}" if count else str(source)
@@ -122,8 +123,12 @@ class Answer:
         edge = f"the {kind} from {source} to {row['target']}"
         if row["part"] == "edge":
             return edge
-        of = "" if source is None or (of_asked and row["target"] is None) else edge if row["target"] else str(source)
-        return f"{row['feature']} of {of}" if of else row["feature"]
+        of = edge if row["target"] is not None else source
+        return row["feature"] if of in (None, self.asked.get("node")) else f"{row['feature']} of {of}"
+
+
+def _strength(row: dict[str, Any]) -> float:
+    return abs(row["effect"] if row["effect_log_odds"] is None else row["effect_log_odds"])
 
 
 def relation_words(edge_types: Sequence[str]) -> list[str]:
