@@ -24,7 +24,7 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,22 +94,26 @@ def trained(store: GraphStore, hidden: int, epochs: int) -> tuple[GraphModel, fl
     )
 
 
-def of_method(store: GraphStore, model: GraphModel, made: Made, nodes: Array, method: Effects | None) -> Found:
-    """Measure what a method returns for each unit of edges; None: 1 for those of the motif."""
-    names = Features(
-        [f"x{i}" for i in range(made.feat.shape[1])],
-        np.arange(made.feat.shape[1]),
-        made.feat.mean(0).astype(np.float64),
-    )
+def neighborhoods(
+    store: GraphStore, model: GraphModel, made: Made, nodes: Array
+) -> Iterator[tuple[ScoredNeighborhood, Array]]:
+    """Yield the neighbourhoods of nodes, and which units of their edges are of the motif, bool (U,)."""
+    width = made.feat.shape[1]
+    names = Features([f"x{i}" for i in range(width)], np.arange(width), made.feat.mean(0).astype(np.float64))
     scored = ScoredNeighborhood(store, model, names, asked_score(store, model, None, None), most_edges=10**7)
-    rng, found = np.random.default_rng(0), []
     for node in nodes.tolist():
         scored.look_at(np.array([node], np.int32))
         units, ids = scored.hood.units, scored.hood.nodes
         ends = np.sort(np.stack([ids[units.source], ids[units.target]], 1), 1)
         truth = np.isin(ends[:, 0] * len(made.label) + ends[:, 1], made.keys(node))
-        if not 0 < truth.sum() < len(truth):
-            continue
+        if 0 < truth.sum() < len(truth):
+            yield scored, truth
+
+
+def of_method(around: Iterator[tuple[ScoredNeighborhood, Array]], method: Effects | None) -> Found:
+    """Measure what a method returns for each unit of edges; None: 1 for those of the motif."""
+    rng, found = np.random.default_rng(0), []
+    for scored, truth in around:
         begin = time.perf_counter()
         effect = method(scored) if method else truth.astype(np.float64)
         seconds = time.perf_counter() - begin
@@ -121,6 +125,17 @@ def of_method(store: GraphStore, model: GraphModel, made: Made, nodes: Array, me
         found.append((auc(effect, truth), *lost, seconds))
     of = np.array(found).mean(0)
     return Found(of[0], of[1] - of[2], of[3] - of[4], float(np.median([one[5] for one in found])))
+
+
+def alone(around: Iterator[tuple[ScoredNeighborhood, Array]]) -> str:
+    """Say by how much the probability moves without one edge of the motif, without one other, and without the motif."""
+    moved = []
+    for scored, truth in around:
+        each = np.concatenate([np.eye(len(truth), dtype=bool), truth[None]])
+        change = np.abs(scored.scores(scored.variants(1))[0] - scored.scores(edges_left_out(scored, each)))
+        moved.append((change[:-1][truth].mean(), change[:-1][~truth].mean(), change[-1]))
+    one, other, every = np.array(moved).mean(0)
+    return f"without one edge of the motif {one:.3f}, without one other {other:.3f}, without the motif {every:.3f}"
 
 
 def auc(effect: Array, truth: Array) -> float:
@@ -213,12 +228,13 @@ def quality(args: argparse.Namespace, folder: Path) -> dict[str, dict[str, Any]]
         right = Predictor(store).node_scores(model, np.arange(len(made.label))).argmax(1) == made.label
         nodes = np.flatnonzero((made.motif >= 0) & right & made.asked)
         nodes = np.random.default_rng(1).permutation(nodes)[: args.nodes]
+        print(f"{name}, the probability moves by: {alone(neighborhoods(store, model, made, nodes))}", flush=True)
         methods: dict[str, Effects | None] = {own: ours(options) for own, options in OURS.items()}
         if importlib.util.find_spec("torch_geometric") is not None:
             methods["PyG, default"] = pyg(store, model)
         methods |= {"Shapley": shapley, "motif": None}
         for method, run in methods.items():
-            found = of_method(store, model, made, nodes, run)
+            found = of_method(neighborhoods(store, model, made, nodes), run)
             lines[f"{name}, {method}"] = {"accuracy": accuracy, **vars(found)}
             values = f"{found.auc:.3f} | {found.plus:+.3f} | {found.minus:+.3f} | {found.seconds:.2f}"
             print(f"| {name} (accuracy {accuracy:.3f}) | {method} | {values} |", flush=True)

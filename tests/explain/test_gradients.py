@@ -78,6 +78,10 @@ def test_a_mask_keeps_what_the_score_needs(store: GraphStore) -> None:
     )
     [edges] = of_part(explained, "edge")
     assert ((edges.effect > 0) & (edges.effect < 1)).all()
+    hood = scored.hood
+    outermost = np.maximum(hood.hop[hood.units.source], hood.hop[hood.units.target]) == 2
+    assert (edges.effect[outermost] <= 0.5).all(), "their reverses are not read"
+    assert edges.effect[~outermost].max() > 0.5
     soft = SoftScore(scored)
 
     def score(kept: np.ndarray) -> float:
