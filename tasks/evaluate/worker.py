@@ -107,7 +107,7 @@ class Evaluation:
                     if self.threshold is not None:
                         report |= decided_at(prediction, self.threshold, self.opened.names)
                         report |= {"threshold": {"rule": say_rule(self.job.threshold or ""), **asdict(self.threshold)}}
-                    report |= self._parts_of(rows, prediction)
+                    report |= self._parts_of(rows, prediction) | self._columns(rows)
                 for task, label, one in self.kind.decided(self.manifest, prediction):
                     decisions.see(split, task, label, one)
                 for what, value in controls.facts(split).items():
@@ -167,7 +167,6 @@ class Evaluation:
         if prediction.label is None and not of_pairs:
             return {}
         metric, wanted = self.measuring.metric, self.job.groups
-        told_of_columns = self._columns(rows)
         columns = self.kind.grouped_by(self.opened, rows.items, wanted)
         groups, notes = in_groups(
             columns,
@@ -177,7 +176,7 @@ class Evaluation:
         )
         self.notes += notes
         if self.manifest.heads or prediction.label is None:
-            return {"groups": groups, **told_of_columns}
+            return {"groups": groups}
         worst = most_wrong(prediction, self.manifest.label_type)
         told = TaskRows(rows.items[worst], rows.split, prediction.label[worst])
         deciding = Deciding(self.opened.names, threshold=self.threshold)
@@ -185,11 +184,14 @@ class Evaluation:
             self.kind.columns(self.opened, told, prediction.taken(worst), deciding) if len(worst) else [{}]
         )
         wrong = {name: values.to_pylist() for name, values in worst_columns.items() if name != "split"}
-        return {"groups": groups, "most_wrong": wrong, **self._explained(told.items), **told_of_columns}
+        return {"groups": groups, "most_wrong": wrong, **self._explained(told.items)}
 
     def _explained(self, items: Array) -> dict[str, Any]:
         """Say what moved the scores of the first of some rows, where that is asked for."""
-        if self.job.explain is None or not self.kind.explained_by:
+        if self.job.explain is None:
+            return {}
+        if not self.kind.explained_by:
+            self.notes.append("evaluate.explain: scores of such rows are not explained")
             return {}
         from tasks.explain.explained import explain
 

@@ -39,6 +39,8 @@ def columns_by_loss(
         raise RecipeError("columns of databases are not dealt out anew")
     rng, store = np.random.default_rng(seed), GraphStore(opened.store.folder, opened.store.manifest)
     columns = _columns(opened)[:_MOST_COLUMNS]
+    if not columns:
+        return []
     tables = {name: store[name] for name in sorted({name for _, places in columns for name in places})}
     if 4 * sum(table.nbytes for table in tables.values()) > available_bytes():
         raise RecipeError("there is no memory for features that are dealt out anew")

@@ -84,4 +84,7 @@ def test_what_cannot_be_explained_is_said(nodes: Case, tmp_path: Path) -> None: 
         placed("node")
     with pytest.raises(RecipeError, match=r"--pair: this is a model of .*; give --node"):
         placed("node", pairs=[["a", "b"]])
-    assert placed("link", pairs=[["a", "b"]]).format == "parquet"
+    with pytest.raises(RecipeError, match=r"--node: this is a model of .*; give --edge"):
+        placed("edge", nodes=["a"])
+    for task, named in (("link", {"pairs": [["a", "b"]]}), ("edge", {"edges": ["tr-1"]})):
+        assert placed(task, **named).format == "parquet"
