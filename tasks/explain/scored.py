@@ -61,7 +61,7 @@ class ScoredNeighborhood:
         self.store, self.model, self.columns, self.most_edges = store, model, columns, most_edges
         self.edge_columns, self.names = edge_columns, [*columns.names, *edge_columns.names]
         self.features = FeatureSource.of(store, model)
-        model.requires_grad_(False)  # of its weights nobody asks for gradients
+        model.eval().requires_grad_(False)  # of its weights nobody asks for gradients
         self.device = next(model.parameters()).device
         self.asked = self._asked = asked
 

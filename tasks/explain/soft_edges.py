@@ -79,34 +79,24 @@ class SoftScore:
         with _weighed(scored.model, [weight[unit] for unit in self.unit_of]):
             return scored.represented(blocks, inputs, own)
 
-    def gradients(
-        self, weight: Tensor, tables: dict[str, Tensor], *, odds: bool
-    ) -> tuple[float, Tensor, dict[str, Tensor]]:
-        """Return the score (of classes the logarithm of its odds, if asked for), and its gradients by both."""
+    def gradients(self, weight: Tensor, tables: dict[str, Tensor], *, odds: bool) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the gradients of the score (of classes of the logarithm of its odds, if asked for) by both."""
         leaves = [one.detach().requires_grad_() for one in (weight, *tables.values())]
         outputs = self.outputs(leaves[0], dict(zip(tables, leaves[1:], strict=True)))
         value = (self.scored.asked.margin if odds else self.scored.asked.value)(outputs).sum()
-        slopes = torch.autograd.grad(value, leaves, allow_unused=True)
-        of_edges, *of_tables = (
-            torch.zeros_like(leaf) if slope is None else slope for leaf, slope in zip(leaves, slopes, strict=True)
-        )
-        return float(value.detach()), of_edges, dict(zip(tables, of_tables, strict=True))
+        slopes = torch.autograd.grad(value, leaves, materialize_grads=True)
+        return slopes[0], dict(zip(tables, slopes[1:], strict=True))
 
 
 @contextmanager
 def _weighed(model: GraphModel, weights: list[Tensor]) -> Iterator[None]:
-    """Have each layer's convolution read sources that are an edge's own. In evaluation mode."""
-    was_training = model.training
-    model.eval()
+    """Have each layer's convolution read sources that are an edge's own."""
     with ExitStack() as stack:
         for layer, weight in zip(model.layers, weights, strict=True):
             conv = getattr(layer, "conv", layer)
             assert isinstance(conv, nn.Module)
             stack.callback(conv.register_forward_pre_hook(_expand(weight)).remove)
-        try:
-            yield
-        finally:
-            model.train(was_training)
+        yield
 
 
 def _expand(weight: Tensor) -> Any:

@@ -39,7 +39,7 @@ def test_weights_of_one_change_nothing_and_gradients_are_slopes(store: GraphStor
     weight, direction = 0.3 + 0.5 * torch.rand(len(soft.ones)), torch.randn(len(soft.ones))
     tables = {table: one.values for table, one in soft.numbers.items()}
     turned = {table: torch.randn(values.shape) for table, values in tables.items()}
-    _, of_edges, of_tables = soft.gradients(weight, tables, odds=True)
+    of_edges, of_tables = soft.gradients(weight, tables, odds=True)
     assert set(of_tables) == {"nodes"}
     slope = (of_edges @ direction + sum((of_tables[table] * turned[table]).sum() for table in tables)).item()
     step = 1e-3

@@ -33,7 +33,7 @@ class Integrated(Explainer):
 
         for step in range(steps):
             share = (step + 0.5) / steps
-            _, of_edges, of_columns = soft.gradients(share * soft.ones, at(share), odds=False)
+            of_edges, of_columns = soft.gradients(share * soft.ones, at(share), odds=False)
             edges += of_edges.double() / steps
             columns = {name: columns.get(name, 0) + slope.double() / steps for name, slope in of_columns.items()}
         with torch.no_grad():

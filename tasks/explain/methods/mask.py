@@ -40,8 +40,8 @@ class Mask(Explainer):
                 tables[name] = one.usual + own * (one.values - one.usual)
             loss = self._distance(scored, soft.outputs(weight, tables), kept)
             if not step:  # what no layer reads, or only towards what counts for nothing, has no gradient
-                [slope] = torch.autograd.grad(loss, [edges], retain_graph=True, allow_unused=True)
-                reached = torch.zeros_like(edges) if slope is None else (slope != 0).to(edges)
+                [slope] = torch.autograd.grad(loss, [edges], retain_graph=True, materialize_grads=True)
+                reached = (slope != 0).to(weight)
             loss = loss + config.size * (weight * reached).sum()
             loss = loss + config.entropy * (_entropy(edges) * reached).sum() / reached.sum().clamp(min=1)
             loss = loss + config.entropy * _entropy(of_features).sum() / max(1, len(features))

@@ -66,7 +66,7 @@ class Removal(Explainer):
         if max(len(units), len(nodes)) <= most:
             return np.arange(len(units)), nodes
         soft = SoftScore(scored)
-        slope = soft.gradients(soft.ones, {}, odds=True)[1].abs().cpu().numpy().astype(np.float64)
+        slope = soft.gradients(soft.ones, {}, odds=True)[0].abs().cpu().numpy().astype(np.float64)
         of_node = np.zeros(len(hood.nodes))
         for end in (units.source, units.target):
             np.add.at(of_node, end, slope)
