@@ -75,7 +75,12 @@ def ranked_by(links: RankedLinks, tasks: Array, score: ScoreTasks, k: int | None
 def _fill(lists: Lists, rows: Array, candidates: Array, scores: Array, right: tuple[Array, Array]) -> None:
     """Put the first candidates of some rows into their lists; of equal scores those of the lowest nodes."""
     width = lists.candidates.shape[1]
-    first = np.sort(np.argpartition(-scores, width - 1, axis=1)[:, :width], axis=1)
+    first = np.argpartition(-scores, width - 1, axis=1)[:, :width]
+    last = np.take_along_axis(scores, first, 1).min(1, keepdims=True)
+    for row in np.flatnonzero((scores >= last).sum(1) > width):  # the partition took any of those that equal the last
+        above, level = np.flatnonzero(scores[row] > last[row]), np.flatnonzero(scores[row] == last[row])
+        first[row] = np.append(above, level)[:width]
+    first.sort(axis=1)
     order = np.argsort(-np.take_along_axis(scores, first, 1), axis=1, kind="stable")
     first = np.take_along_axis(first, order, 1)
     best = np.take_along_axis(scores, first, 1)
