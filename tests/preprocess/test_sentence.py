@@ -9,13 +9,16 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from configs.errors import DataError, RecipeError
 from configs.registry import TEXTS
 from tasks.preprocess.texts.base import make_encoder
 from tasks.preprocess.texts.configs import SentenceConfig
-from tasks.preprocess.texts.model_files import model_digest
+from tasks.preprocess.texts.encoding import NewTexts, encode_rows
+from tasks.preprocess.texts.model_files import check_files, model_digest
+from tasks.storage.dataset_store import ShardRef
 from tasks.storage.home import Home
 from tasks.storage.home_files.source_digests import SourceDigests
 from tests.apply.test_needs import Prepared, adapted
@@ -124,6 +127,22 @@ def test_files_that_are_not_loaded_do_not_count(home: Home, tmp_path: Path) -> N
     assert model_digest(config, digests) == before
     (tmp_path / "m" / "vocab.txt").write_text("more")
     assert model_digest(config, digests) != before
+
+
+@needs_library
+def test_a_machine_with_other_files_encodes_nothing(home: Home, tmp_path: Path, model: Path) -> None:
+    """As another machine of a cluster, which is handed a state and looks for the model at the same place."""
+    own, texts = tmp_path / "own", pa.array(["rent"], pa.large_string())
+    shutil.copytree(model, own)
+    config = TEXTS.config(options(own))
+    state = {"dim": 16, "files": model_digest(config, SourceDigests(home))}
+    pq.write_table(pa.table({"memo": texts}), tmp_path / "shard.parquet")
+    shard = ShardRef(str(tmp_path / "shard.parquet"), "", 0, 1, ("memo",))
+    assert encode_rows(NewTexts("", shard, "memo", np.arange(1)), (config, state))["x"].shape == (1, 16)
+    (own / "config.json").write_text((own / "config.json").read_text() + "\n")
+    check_files.cache_clear()
+    with pytest.raises(RecipeError, match=f"{own} on .* are not those of the machine that began the run"):
+        encode_rows(NewTexts("", shard, "memo", np.arange(1)), (config, state))
 
 
 @pytest.mark.parametrize(

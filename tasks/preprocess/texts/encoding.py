@@ -21,7 +21,7 @@ from tasks.preprocess.shards import ShardJob, compute_shard, digest, result
 from tasks.preprocess.texts.base import FILES, State, make_encoder
 from tasks.preprocess.texts.configs import TextEncoderConfig
 from tasks.preprocess.texts.kept import KEY, KeptVectors, text_keys
-from tasks.preprocess.texts.model_files import model_digest
+from tasks.preprocess.texts.model_files import check_files, model_digest
 from tasks.stage import StageContext, map_in_process
 from tasks.storage.dataset_store import ShardRef, iter_row_groups, read_shard, to_numpy
 from tasks.storage.home_files.source_digests import SourceDigests
@@ -56,8 +56,7 @@ class EncodedTexts:
         lost = np.flatnonzero(~there & _has_letters(texts))
         x = vectors.astype(np.float32)
         if len(lost):
-            encoded = make_encoder(self.config).encode(texts.take(pa.array(lost)), self.state)
-            x[lost] = encoded.astype(np.float16)
+            x[lost] = _encoded(self.config, texts.take(pa.array(lost)), self.state)
         return x
 
 
@@ -76,8 +75,13 @@ def encode_rows(texts: NewTexts, payload: tuple[TextEncoderConfig, State]) -> di
     """Job: vectors of texts, float16 (n, dim)."""
     config, state = payload
     column = _plain(read_shard(texts.shard, [texts.column]).column(texts.column))
-    vectors = make_encoder(config).encode(column.take(pa.array(texts.rows)), state)
-    return {"x": vectors.astype(np.float16)}
+    return {"x": _encoded(config, column.take(pa.array(texts.rows)), state)}
+
+
+def _encoded(config: TextEncoderConfig, texts: pa.Array, state: State) -> Array:
+    """Return vectors, float16 (n, dim). Raises RecipeError: this machine has another model."""
+    check_files(config, state.get(FILES, ""))
+    return make_encoder(config).encode(texts, state).astype(np.float16)
 
 
 class TextColumns:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import socket
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from configs.errors import RecipeError
-from tasks.storage.home_files.source_digests import Files, SourceDigests, files_below
+from tasks.storage.artifacts import file_digest
+from tasks.storage.home_files.source_digests import Files, SourceDigests, files_below, group_digest
 
 _OTHER_FORMS = ("onnx/", "openvino/", "coreml/")
 _UNREAD = (".md", ".h5", ".ot", ".msgpack", ".onnx", ".bin", ".pt", ".pickle", ".pkl", ".py")
@@ -34,6 +37,18 @@ def model_digest(config: Any, digests: SourceDigests) -> str:
     if folder is None:
         return ""
     return str(digests.describe({"texts": model_files(folder)})["texts"]["sha256"])
+
+
+@lru_cache(maxsize=1)
+def check_files(config: Any, expected: str) -> None:
+    """Raise RecipeError where this machine's files of an encoder are not those that vectors are named by."""
+    folder = config.model_folder()
+    here = "" if folder is None else group_digest((name, file_digest(path)) for name, path in model_files(folder))
+    if here != expected:
+        raise RecipeError(
+            f"preprocess.texts: the files of the model {config.model} on {socket.gethostname()} are not those of the "
+            "machine that began the run, and some texts would have vectors of another model; copy them there"
+        )
 
 
 def fetched_folder(name: str) -> Path:

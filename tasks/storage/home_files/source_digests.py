@@ -12,7 +12,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
@@ -87,8 +87,8 @@ class SourceDigests:
         self.seen.update({path: sha256 for path, (sha256, _) in digests.items()})
         described = {}
         for group, files in sources.items():
-            content = json.dumps([[name, digests[path][0]] for name, path in files])
-            sha256, size = hashlib.sha256(content.encode()).hexdigest(), sum(digests[path][1] for _, path in files)
+            sha256 = group_digest((name, digests[path][0]) for name, path in files)
+            size = sum(digests[path][1] for _, path in files)
             described[group] = {"files": len(files), "bytes": size, "sha256": sha256}
         return described
 
@@ -120,6 +120,11 @@ class SourceDigests:
         finally:  # also by a signal: threads end within one chunk
             reader.stop.set()
             pool.shutdown(cancel_futures=True)
+
+
+def group_digest(files: Iterable[tuple[str, str]]) -> str:
+    """Return the digest of a group of files, each a name and its own digest."""
+    return hashlib.sha256(json.dumps([list(file) for file in files]).encode()).hexdigest()
 
 
 def files_below(folder: Path, names: Sequence[str]) -> list[tuple[str, Path]]:
