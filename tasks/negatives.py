@@ -19,7 +19,7 @@ from tasks.edge_ends import ANY, EdgeEnds, GetArray, Pairs, are_never_joined, en
 from tasks.pair_set import PairSet
 from tasks.sizes import BYTES_A_PAIR, need_memory
 from tasks.storage.graph_store import id_dtype, slices
-from tasks.storage.manifests import SPLITS
+from tasks.storage.manifests import LEFT_OUT, SPLITS
 
 NEGATIVE = 17
 """Stream of random numbers (`tasks/counter_random.py`)."""
@@ -156,8 +156,8 @@ def among_edges(src: Array, dst: Array, num_nodes: int, edges: Pairs, *, directe
     return pairs.marks(src, dst) == _IS_EDGE
 
 
-def split_pairs(get: GetArray, splits: Sequence[str] = SPLITS) -> Pairs:
-    """Return the reader of the edges of some splits of a link task's graph."""
+def split_pairs(get: GetArray, splits: Sequence[str] = (*SPLITS, LEFT_OUT)) -> Pairs:
+    """Return the reader of the edges of some splits of a link task's graph, or of all and of none."""
 
     def read() -> Iterator[tuple[Array, Array]]:
         for split in splits:

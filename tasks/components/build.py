@@ -15,7 +15,7 @@ from tasks.components.filtering import write_edges, write_graph, write_index, wr
 from tasks.ingest.labels import has_label
 from tasks.stage import Parent, StageContext
 from tasks.storage.graph_store import ArrayWriter, GraphStore
-from tasks.storage.manifests import SPLITS, GraphManifest
+from tasks.storage.manifests import LEFT_OUT, SPLITS, GraphManifest
 
 
 def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> dict[str, Any]:
@@ -95,6 +95,8 @@ def _filter(
                 f"the components that stay hold none of the {dropped[split]:,} {split} {unit}; take a smaller "
                 "min_size, a larger top_k, or components.keep=all"
             )
+    if f"{LEFT_OUT}_edges" in store:
+        write_edges(store, new_id, writer, LEFT_OUT)
     label = store.get("label")
     if label is not None:
         dropped["labelled"] = int(np.count_nonzero(has_label(label[np.flatnonzero(~mask)])))

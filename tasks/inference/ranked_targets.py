@@ -17,22 +17,22 @@ from tasks.inference.ranked import ranked_by
 from tasks.inference.rule import Rule
 from tasks.sampling.relational.links import RankedLinks
 from tasks.storage.graph_store import GraphStore
-from tasks.storage.manifests import SPLITS, RankingTask
+from tasks.storage.manifests import LEFT_OUT, SPLITS, RankingTask
 
 _NOW = 1
 """Links have no times here: all are of moment 0."""
 
 
 class TargetLinks(RankedLinks):
-    """Links of sources, which are their own tasks: right are those of a split, known those of the others.
+    """Links of sources, which are their own tasks: right are those of a split, known those of the others and of none.
 
-    Candidates are all nodes of the targets' type; what a source is joined to in another split is none for it.
+    Candidates are all nodes of the targets' type; what a source is known to be joined to is none for it.
     """
 
     def __init__(self, store: GraphStore, split: str | None) -> None:
         """`split`: the one that is asked about; None: nothing is right, and all links are known."""
         manifest, size = store.manifest, store.manifest.num_nodes
-        there = {name: store.get(f"{name}_edges") for name in SPLITS}
+        there = {name: store.get(f"{name}_edges") for name in (*SPLITS, LEFT_OUT)}
         pairs = {name: np.asarray(one, np.int64) for name, one in there.items() if one is not None}
         kinds = np.asarray(store["node_type"]) if "node_type" in store else np.zeros(size, np.int16)
         source, target = manifest.relation_ends[0] if manifest.relation_ends else kinds[pairs["train"][0]]

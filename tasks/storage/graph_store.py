@@ -18,6 +18,7 @@ N nodes, E edges (as message passing sees them), D feature columns. Ids are int3
 | `node_ids` | int64 (N,) | id of each node in preprocess's id space (dense, types end to end) |
 | `train_idx`, `valid_idx`, `test_idx` | id (n,) | nodes (node tasks) or graphs (graph tasks) of a split, ascending |
 | `train_edges`, ... | id (n, 2) | positive edges of a split (link and triple tasks), source and target |
+| `left_out_edges` | id (n, 2) | edges of no split, known all the same |
 | `valid_negative`, `test_negative` | id (n, 2) or (n, K, 2) | given or drawn: one pool, or K for each positive |
 | `train_edge_weight` | float32 (n,) | where the source gives one |
 | `edge_role`, `edge_side` | uint8, id (N,) | link tasks: what training draws negatives from (`tasks/edge_ends.py`) |

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from configs.errors import RecipeError
 from configs.load import build_recipe
 from configs.schema import Recipe
+from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
 from tasks.storage.ids import IdMap
 from tests.apply.test_needs import Prepared
@@ -25,9 +27,10 @@ def recipe_of(dataset: dict[str, Any], **change: Any) -> Recipe:
     return build_recipe({"name": "movies", "dataset": dataset, "model": model, "preprocess": {"workers": 1}, **change})
 
 
-def named(prepared: Prepared, array: str) -> list[tuple[str, str]]:
-    """Pairs of the graph under their users' ids."""
-    ids, pairs = IdMap(prepared.graph, prepared.dataset), np.asarray(prepared.graph[array]).reshape(-1, 2)
+def named(prepared: Prepared, array: str, stage: str = "preprocess") -> list[tuple[str, str]]:
+    """Pairs of a stage's graph under their users' ids."""
+    graph = GraphStore(prepared.parents[stage].folder, prepared.parents[stage].manifest)
+    ids, pairs = IdMap(graph, prepared.dataset), np.asarray(graph[array]).reshape(-1, 2)
     return list(zip(*(ids.lookup(pairs[:, end]).to_pylist() for end in (0, 1)), strict=True))
 
 
@@ -80,6 +83,32 @@ def test_held_out_edges_are_nowhere_and_candidates_are_of_the_right_type(
         assert not set(negatives) & set(rows), "known pairs are no negatives"
     assert data.dataset.manifest.metric == "mrr"
     assert data.dataset.manifest.edge_types[0].name == "user__likes__movie"
+
+
+def test_edges_of_no_split_are_known(tmp_path: Path, home: Home) -> None:
+    """They neither train nor carry messages, and are no candidates, drawn or listed."""
+    from tasks.inference.ranked_targets import TargetLinks
+
+    dataset = movie_tables(tmp_path)
+    likes = pq.read_table(tmp_path / "likes.parquet").to_pydict()
+    likes["part"] = [part if row % 3 else "" for row, part in enumerate(likes["part"])]
+    pq.write_table(pa.table(likes), tmp_path / "likes.parquet")
+    rows = zip(likes["who"], likes["what"], likes["part"], strict=True)
+    without = {(user, movie) for user, movie, part in rows if not part}
+    options = {**dataset, "split": {"by": "column", "column": "part"}, "candidates": 20}
+    recipe = recipe_of(options, components={"keep": "largest"}, partition={"num_parts": 2, "name": "random"})
+    data = Prepared(home, recipe, "ingest", "preprocess", "components", "partition")
+    for stage in ("preprocess", "components", "partition"):
+        assert set(named(data, "left_out_edges", stage)) == without
+    assert not {(source.partition(":")[2], target.partition(":")[2]) for source, target in messages(data)} & without
+    for split in ("valid", "test"):
+        assert not set(named(data, f"{split}_negative")) & without
+        links = TargetLinks(data.graph, split)
+        sources = np.unique(data.graph["left_out_edges"][:, 0])
+        indptr, columns, _, _ = links.past(sources, links.moments(sources))
+        pairs = np.stack([np.repeat(sources, np.diff(indptr)), links.candidates[columns]], 1)
+        left = set(map(tuple, np.asarray(data.graph["left_out_edges"]).tolist()))
+        assert left <= set(map(tuple, pairs.tolist()))
 
 
 def test_a_scored_edge_is_not_in_its_own_batch(tmp_path: Path, home: Home) -> None:

@@ -47,7 +47,7 @@ class SplitConfig(ConfigModel):
     """Seed of the random ones."""
     column: Column | None = None
     """by column: its cells are train, valid (or val, validation), test, or empty: of no split. Edges of no split (link
-    tasks) neither train nor carry messages, and are no negatives."""
+    tasks) neither train nor carry messages, and no edge that is held out is ranked against them."""
     files: dict[str, str] = Field(default={})
     """by files: train, valid and test, each a file of ids (link tasks: valid and test, each a file of pairs, which
     neither train nor carry messages, whether or not they stand in the edge table too)."""

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from tasks.arrays import Array, blocks, offsets
 from tasks.components.renumbering import CHUNK_BYTES, NodeOrder, gather, write_node_data, write_structure
 from tasks.storage.graph_store import EDGE_ARRAYS, NODE_ARRAYS, SCORED_EDGE_ARRAYS, ArrayWriter, GraphStore
-from tasks.storage.manifests import SPLITS, is_of_type
+from tasks.storage.manifests import LEFT_OUT, SPLITS, is_of_type
 
 _NODE_SPLITS = ("train_idx", "valid_idx", "test_idx")
-_PAIRS = ("edge_ends", "train_edges", "valid_edges", "test_edges", "valid_negative", "test_negative")
+_PAIRS = ("edge_ends", *(f"{split}_edges" for split in (*SPLITS, LEFT_OUT)), "valid_negative", "test_negative")
 _UNCHANGED = tuple(
     f"{split}_{name}" for split in SPLITS for name in ("edge_weight", "relation", "negative_relation")
 )  # of relations, and in the order of pairs, which stays

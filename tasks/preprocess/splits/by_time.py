@@ -23,7 +23,7 @@ from tasks.negatives import draw_candidates, draw_pool, split_pairs
 from tasks.preprocess.splits.snapshot import ALWAYS, Cut, Snapshot, pair_keys
 from tasks.storage.dataset_store import to_numpy
 from tasks.storage.graph_store import ArrayWriter
-from tasks.storage.manifests import LEFT_OUT, SPLITS
+from tasks.storage.manifests import SPLITS
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ class PairGroup(NamedTuple):
     """What else a pair carries, (n,) each."""
 
 
-PairGroups = Callable[[str | None], Iterator[PairGroup]]
-"""Yields the pairs of a table, row group by row group; of all pairs without a name."""
+PairGroups = Callable[[], Iterator[PairGroup]]
+"""Yields pairs, row group by row group."""
 
 
 def cut_ranks(count: int, options: SnapshotConfig) -> tuple[int, int]:
@@ -77,7 +77,7 @@ def write_by_time(
 
     def coded() -> Iterator[tuple[PairGroup, Array]]:
         """Yield the pairs, and each one's split, int8 (n,)."""
-        for group in groups(None):
+        for group in groups():
             first, second = (cut.is_before(group.births, group.src, group.dst) for cut in cuts)
             yield group, first.astype(np.int8) + second
 
@@ -104,13 +104,13 @@ def write_by_time(
             times[name] = np.array(span(np.concatenate([times[name], group.births[chosen]])), np.int64)
     for code, split in enumerate(SPLITS[1:]):
         if f"split/{split}_negative" in snapshot.store:
-            _draw_negatives(groups, snapshot, writer, options.seed, code, split)
+            _draw_negatives(snapshot, writer, options.seed, code, split)
     return WrittenSplits(sizes, {name: ends.tolist() for name, ends in times.items()}, cuts[0])
 
 
 def _find_cuts(groups: PairGroups, snapshot: Snapshot, options: SnapshotConfig) -> tuple[Cut, Cut]:
     """Return the last edge of train and the last one of valid."""
-    births = np.concatenate([np.empty(0, np.int64), *(group.births for group in groups(None))])
+    births = np.concatenate([np.empty(0, np.int64), *(group.births for group in groups())])
     ranks = [rank for rank in cut_ranks(len(births), options) if 0 < rank < len(births)]
     if len(ranks) < 2 or ranks[0] == ranks[1]:
         return Cut(snapshot.until), Cut(snapshot.until)  # too few: refused as empty splits
@@ -121,7 +121,7 @@ def _find_cuts(groups: PairGroups, snapshot: Snapshot, options: SnapshotConfig) 
     cuts = []
     for time, rank, before in zip(times, ranks, older, strict=True):
         keys = []  # of the edges of that time
-        for group in groups(None):
+        for group in groups():
             at_time = group.births == time
             keys.append(pair_keys(options.seed, group.src[at_time], group.dst[at_time]))
         place = rank - before - 1
@@ -129,19 +129,10 @@ def _find_cuts(groups: PairGroups, snapshot: Snapshot, options: SnapshotConfig) 
     return cuts[0], cuts[1]
 
 
-def _draw_negatives(
-    groups: PairGroups, snapshot: Snapshot, writer: ArrayWriter, seed: int, code: int, split: str
-) -> None:
+def _draw_negatives(snapshot: Snapshot, writer: ArrayWriter, seed: int, code: int, split: str) -> None:
     """Draw pairs that exist and are no edges yet, as many as the data set gives: its own are of all times."""
     store, table = snapshot.store, f"split/{split}_negative"
-
-    def edges() -> Iterator[tuple[Array, Array]]:
-        """Yield the pairs of all splits, and those that the data set puts in none, in chunks."""
-        yield from split_pairs(writer.read)()
-        if f"split/{LEFT_OUT}" in store:
-            for group in groups(f"split/{LEFT_OUT}"):
-                yield snapshot.new_id[group.src], snapshot.new_id[group.dst]
-
+    edges = split_pairs(lambda name: writer.read(name) if name in writer.entries else None)
     directed = store.manifest.directed
     drawn: Any = (snapshot.ids.num_nodes, seed, edges)
     options: Any = {

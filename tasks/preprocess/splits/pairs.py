@@ -18,21 +18,18 @@ from tasks.preprocess.splits.rows import check_range
 from tasks.preprocess.splits.snapshot import Snapshot, edge_births
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import ArrayWriter
-from tasks.storage.manifests import SPLITS
+from tasks.storage.manifests import LEFT_OUT, SPLITS
 
 
 def write(
     store: DatasetStore, ids: IdSpace, writer: ArrayWriter, snapshot: Snapshot | None, options: SnapshotConfig
 ) -> WrittenSplits:
-    """Write `train_edges`, ..., weights, relations and given negatives. Of a snapshot: those that exist.
+    """Write `train_edges`, ..., edges of no split, weights, relations and given negatives. Of a snapshot: what exists.
 
     Raises:
         DataError: ids or relations out of range, candidates that do not fit.
         RecipeError: no negative exists yet.
     """
-    if snapshot is not None and options.split == "time":
-        table = f"edges/{store.manifest.edge_types[0].name}"
-        return write_by_time(partial(_existing, snapshot), snapshot, writer, options, table)
     kinds = store.manifest.edge_types
     ends = (kinds[0].source, kinds[0].target) if len(ids.node_types) > 1 else ids.node_types * 2
     if len(ids.node_types) > 1 and len(kinds) > 1 and not store.manifest.has_context:
@@ -41,6 +38,17 @@ def write(
             f"({', '.join(kind.name for kind in kinds)}) and does not say which is predicted; take dataset.name=tables "
             "with target_relation, keep one relation, or use one node type"
         )
+    left_out = f"split/{LEFT_OUT}"
+    if left_out in store:
+        if snapshot is None:
+            pairs = _read_pairs(store, ids, left_out, ends)
+        else:
+            groups = _existing(snapshot, left_out)
+            pairs = np.concatenate([snapshot.new_id[np.stack([some.src, some.dst], 1)] for some in groups])
+        writer.write(f"{LEFT_OUT}_edges", pairs.astype(ids.id_type))
+    if snapshot is not None and options.split == "time":
+        table = f"edges/{kinds[0].name}"
+        return write_by_time(partial(_existing, snapshot), snapshot, writer, options, table)
     sizes, times = {}, {}
     for split in SPLITS:
         table = f"split/{split}"

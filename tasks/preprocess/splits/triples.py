@@ -58,7 +58,7 @@ def _read_ends(store: DatasetStore, ids: IdSpace, table: str) -> Array:
     return np.stack(ends, -1).astype(ids.id_type)
 
 
-def _existing(snapshot: Snapshot, table: str | None = None) -> Iterator[PairGroup]:
+def _existing(snapshot: Snapshot) -> Iterator[PairGroup]:
     """Yield a row group's triples of all splits that exist."""
     for split in SPLITS:
         names = list(snapshot.store.table(f"split/{split}").columns)
