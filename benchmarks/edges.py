@@ -2,8 +2,9 @@
 
 `python -m benchmarks.edges FOLDER` writes `email.yaml` (will a message of email-Eu be answered within a day?) and
 `swissprot.yaml` (does an annotation rest on more than one piece of evidence? 200,000 of 4.5 M are asked about), for
-`graphmill run`, and prints what LightGBM reaches on messages: it sees counts and shares of answers of both ends and of
-the pair, counted on older training rows than it is fitted to. Data: see `shared/data/README.md`.
+`graphmill run`, and prints what LightGBM reaches. On messages it sees counts and shares of answers of both ends and of
+the pair, counted on older training rows than it is fitted to; on annotations the columns of both ends and the edge,
+terms and aspects as categories, and how many annotations both ends have. Data: see `shared/data/README.md`.
 """
 
 from __future__ import annotations
@@ -90,18 +91,16 @@ def make_swissprot(folder: Path) -> None:
 
 
 def main(folder: Path) -> None:
-    """Write everything, and measure the peer on messages."""
+    """Write everything, and measure the peer."""
     folder.mkdir(parents=True, exist_ok=True)
     make_email(folder)
     print(f"email: rocauc {peer_of_email(folder):.4f}")
     make_swissprot(folder)
+    print("swissprot: rocauc {:.4f}, without counts {:.4f}".format(*peer_of_swissprot(folder)))
 
 
 def peer_of_email(folder: Path) -> float:
     """Return the peer's ROC-AUC on the newest fifth: fitted to the second half of training by counts of the first."""
-    import lightgbm
-    from sklearn.metrics import roc_auc_score
-
     table = pq.read_table(folder / "mails.parquet")
     source, target, label = (table[name].to_numpy() for name in ("from", "to", "answered"))
     count, rows = int(max(source.max(), target.max())) + 1, np.arange(len(label))
@@ -117,12 +116,42 @@ def peer_of_email(folder: Path) -> float:
         back = np.bincount(pair[past], minlength=count * count)[target[asked] * count + source[asked]]
         return np.column_stack([*columns, back, others[asked]])
 
-    fitted = lightgbm.Dataset(features(rows[first:train], rows[:first]), label[first:train])
-    held = fitted.create_valid(features(rows[train:both], rows[:train]), label[train:both])
-    options = {"objective": "binary", "learning_rate": 0.05, "verbosity": -1, "metric": "auc", "num_threads": 2}
+    fitted, held, asked = rows[first:train], rows[train:both], rows[both:]
+    past = {"train": rows[:first], "valid": rows[:train], "test": rows[:train]}
+    splits = {"train": fitted, "valid": held, "test": asked}
+    return rocauc_of_trees({name: (features(some, past[name]), label[some]) for name, some in splits.items()})
+
+
+def peer_of_swissprot(folder: Path) -> tuple[float, float]:
+    """Return the peer's ROC-AUC, with and without how many annotations protein and term have."""
+    edges, proteins = (pq.read_table(folder / f"{name}.parquet") for name in ("annotations", "proteins"))
+    protein, term, aspect = (edges[name].to_numpy() for name in ("protein", "term", "aspect"))
+    split, label = (edges[name].to_numpy(zero_copy_only=False) for name in ("split", "label"))
+    aa = proteins["aa"].combine_chunks().flatten().to_numpy().reshape(proteins.num_rows, -1)
+    counts = [np.bincount(end)[end] for end in (protein, term)]
+    scores = []
+    for more in (counts, []):
+        splits = {}
+        for name in ("train", "valid", "test"):
+            rows = np.flatnonzero(split == name)
+            numbers = [proteins["length"].to_numpy()[protein[rows]], aa[protein[rows]], *(one[rows] for one in more)]
+            x = np.column_stack([term[rows], aspect[rows], *numbers])
+            splits[name] = x, label[rows].astype(np.int64)
+        scores.append(rocauc_of_trees(splits, categorical_feature=[0, 1]))
+    return scores[0], scores[1]
+
+
+def rocauc_of_trees(splits: dict[str, tuple[Any, Any]], **options: Any) -> float:
+    """Return the ROC-AUC on test of trees fitted to features and labels of train, as many as are best on valid."""
+    import lightgbm
+    from sklearn.metrics import roc_auc_score
+
+    fitted = lightgbm.Dataset(*splits["train"], **options)
+    held = fitted.create_valid(*splits["valid"])
+    parameters = {"objective": "binary", "learning_rate": 0.05, "verbosity": -1, "metric": "auc", "num_threads": 2}
     ending = [lightgbm.early_stopping(30, verbose=False)]
-    trees = lightgbm.train(options, fitted, 600, valid_sets=[held], callbacks=ending)
-    return float(roc_auc_score(label[both:], trees.predict(features(rows[both:], rows[:train]))))
+    trees = lightgbm.train(parameters, fitted, 600, valid_sets=[held], callbacks=ending)
+    return float(roc_auc_score(splits["test"][1], trees.predict(splits["test"][0])))
 
 
 if __name__ == "__main__":
