@@ -245,6 +245,10 @@ class Kind:
 
         return hash_ids(IdMap(store, dataset).lookup(np.asarray(store[f"{split}_idx"], np.int64)))
 
+    def hashed_by(self, manifest: DatasetManifest) -> str:
+        """Return what `row_hashes` are of, where the data gives ids: hashes of something else do not compare."""
+        return "ids"
+
     def labels(self, store: GraphStore) -> Array | None:
         """Return the labels of all rows, of which classes or numbers can be told; None: they have none."""
         return None

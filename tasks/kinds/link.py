@@ -38,7 +38,8 @@ _BY_RELATION = ("rocauc", "pr_auc", "f1", "average_precision")
 _MAX_NEGATIVE_ROWS = 5_000_000
 _DEGREES = (0, 1, 2, 5, 10, 30, 100, 1000)
 """Where groups of ends begin, by their training edges."""
-_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+FACTOR = np.uint64(0x9E3779B97F4A7C15)
+"""Between two hashes that become one."""
 
 
 class PairKind(Kind):
@@ -61,7 +62,7 @@ def end_hashes(store: GraphStore, dataset: DatasetStore, pairs: Array, *, direct
     if not directed:
         ends.sort(axis=0)
     first, second = ends[::-1] if reverse else ends
-    hashes: Array = first * _FACTOR ^ second
+    hashes: Array = first * FACTOR ^ second
     return hashes
 
 

@@ -16,6 +16,7 @@ from configs.schema import Recipe
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
 from tasks.storage.ids import IdMap
+from tasks.train.families import check_options
 from tests.apply.test_needs import Prepared
 from tests.ingest.movies import movie_tables
 
@@ -152,6 +153,16 @@ def test_a_scored_edge_is_not_in_its_own_batch(tmp_path: Path, home: Home) -> No
 def test_what_cannot_be(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     with pytest.raises(RecipeError, match=message):
         recipe_of({**movie_tables(tmp_path), **change})
+
+
+@pytest.mark.parametrize("change", [{}, {"candidates": 5}, {"edges": 1}])
+def test_a_graph_in_parts_is_refused_before_there_is_one(tmp_path: Path, change: dict[str, Any]) -> None:
+    dataset = {**movie_tables(tmp_path), **change}
+    if "edges" in change:
+        dataset["edges"] = movie_tables(tmp_path)["edges"][1:2]
+    train = {"loader": "edge", "strategy": "partitioned", "num_ranks": 2}
+    with pytest.raises(RecipeError, match=r"strategy=partitioned does not train links with .*data_parallel"):
+        check_options(recipe_of(dataset, train=train, partition={"num_parts": 2}))
 
 
 @pytest.mark.slow

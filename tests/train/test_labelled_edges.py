@@ -28,6 +28,7 @@ from tasks.kinds.judged import Deciding
 from tasks.kinds.of import kind_of, predict
 from tasks.partition.stage import STAGE as PARTITION
 from tasks.preprocess.stage import STAGE as PREPROCESS
+from tasks.publish.champion.trained import HASHES, row_hashes, row_names, trained_on, write_trained
 from tasks.sampling.rows.features import FeatureSource
 from tasks.stage import run_stage
 from tasks.storage.dataset_store import DatasetStore
@@ -36,6 +37,7 @@ from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
 from tasks.storage.ids import IdMap
 from tasks.storage.manifests import SPLITS
+from tasks.train.families import check_options
 from tasks.train.job import BEST
 from tasks.train.state.checkpoint import load_model
 from tests.loaders import make_loader
@@ -364,6 +366,24 @@ def test_refused_options(dataset: dict[str, Any], edges: dict[str, Any], words: 
         recipe_of(dataset, edges)
 
 
+@pytest.mark.parametrize(
+    ("edges", "words"),
+    [({}, "ids of edges"), ({"id": None}, "ids of ends, and times"), ({"id": None, "time": None}, "ids")],
+)
+def test_trained_edges_are_told_from_others_between_the_same_ends(
+    home: Home, tmp_path: Path, edges: dict[str, Any], words: str
+) -> None:
+    save(np.random.default_rng(3), nodes=20)
+    recipe = recipe_of(edges=edges)
+    (graph, _, _), ingest = prepared(recipe, home), run_stage(INGEST, recipe, {}, home).parent
+    assert row_names(graph, ingest) == words
+    write_trained(tmp_path, graph, ingest)
+    trained = trained_on(tmp_path, graph, ingest)
+    assert trained is not None
+    assert trained.any() == (words == "ids")
+    assert np.isin(row_hashes(graph, ingest, "train"), np.load(tmp_path / HASHES)).all()
+
+
 def test_snapshots_are_refused(home: Home) -> None:
     save(np.random.default_rng(0))
     with pytest.raises(RecipeError, match="edge tasks have no snapshots; split by time"):
@@ -371,15 +391,11 @@ def test_snapshots_are_refused(home: Home) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["partitioned", "partition_parallel"])
-def test_other_strategies_are_refused(home: Home, strategy: str) -> None:
-    from tasks.train.gradients.family import announce
-
-    save(np.random.default_rng(0))
+def test_other_strategies_are_refused_early(strategy: str) -> None:
     train = {"epochs": 1, "num_ranks": 2, "strategy": strategy}
     recipe = recipe_of(train=train, partition={"num_parts": 2})
-    graph, _, _ = prepared(recipe, home)
     with pytest.raises(RecipeError, match=f"{strategy}.*labelled_edge|labelled_edge.*{strategy}"):
-        announce(None, recipe, graph.manifest)  # type: ignore[arg-type]
+        check_options(recipe)
 
 
 def test_too_few_labels_and_repeated_words(home: Home) -> None:

@@ -12,10 +12,11 @@ from tasks.arrays import Array
 from tasks.kinds.base import Columns, Kind, TaskRows
 from tasks.kinds.judged import splits_of
 from tasks.kinds.labelled import MAX_UNSPLIT_NUMBERS, LabelledKind
-from tasks.kinds.link import end_hashes
+from tasks.kinds.link import FACTOR, end_hashes
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
-from tasks.storage.manifests import SPLITS
+from tasks.storage.ids import IdMap
+from tasks.storage.manifests import EDGE_IDS, SPLITS, DatasetManifest
 
 if TYPE_CHECKING:
     from models.base import GraphModel
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from tasks.controls.suite import Controls
     from tasks.inference.opened import Opened
     from tasks.inference.predictor import Predictor
+
+_IDS, _MOMENTS = "ids of edges", "ids of ends, and times"
 
 
 class EdgeKind(LabelledKind):
@@ -75,9 +78,26 @@ class EdgeKind(LabelledKind):
     def row_hashes(
         self, store: GraphStore, dataset: DatasetStore, split: str, *, directed: bool, reverse: bool = False
     ) -> Array:
-        """Return hashes of the edges' ends."""
-        ends = np.asarray(store["edge_ends"][np.asarray(store[f"{split}_idx"])], np.int64)
-        return end_hashes(store, dataset, ends, directed=directed, reverse=reverse)
+        """Return hashes of the edges' own ids, or of their ends and times, which several may share."""
+        from tasks.ingest.ids.id_index import hash_ids
+
+        edges, manifest = np.asarray(store[f"{split}_idx"]), dataset.manifest
+        words, rows = self.hashed_by(manifest), store.get("edge_rows")
+        if words == _IDS:
+            return hash_ids(IdMap(store, dataset).edge_columns(edges)["edge_id"])
+        ends = np.asarray(store["edge_ends"][edges], np.int64)
+        hashes = end_hashes(store, dataset, ends, directed=directed, reverse=reverse)
+        if words == _MOMENTS:
+            times = dataset.column(f"edges/{manifest.labelled_edges.name}", "time")
+            hashes = hashes * FACTOR ^ hash_ids(pa.array(times[edges if rows is None else rows[edges]]))
+        return hashes
+
+    def hashed_by(self, manifest: DatasetManifest) -> str:
+        """Return what tells edges between the same ends apart, where something does."""
+        kind = manifest.labelled_edges.name
+        if f"{EDGE_IDS}/{kind}" in manifest.tables:
+            return _IDS
+        return _MOMENTS if "time" in manifest.tables[f"edges/{kind}"].columns else super().hashed_by(manifest)
 
 
 KIND = EdgeKind()

@@ -42,11 +42,11 @@ def is_directed(graph: Parent, ingest: Parent) -> bool:
 
 
 def row_names(graph: Parent, ingest: Parent) -> str:
-    """Return what the hashes are of: `ids`, or `numbers of DIGEST`, which mean something in that data only."""
+    """Return what the hashes are of (`Kind.hashed_by`); or `numbers of DIGEST`, which mean nothing in other data."""
     manifest: DatasetManifest = ingest.manifest
-    tables = kind_of(graph.manifest).id_tables(manifest)
-    named = tables_give_ids(manifest, manifest.target_type) or set(tables) <= manifest.tables.keys()
-    return "ids" if named else f"numbers of {manifest.digest}"
+    kind = kind_of(graph.manifest)
+    named = tables_give_ids(manifest, manifest.target_type) or set(kind.id_tables(manifest)) <= manifest.tables.keys()
+    return kind.hashed_by(manifest) if named else f"numbers of {manifest.digest}"
 
 
 def write_trained(folder: Path, graph: Parent, ingest: Parent) -> None:

@@ -33,8 +33,24 @@ def check_options(recipe: Recipe) -> None:
     assert isinstance(train.loader, LoaderConfig), "a loader's Config derives from LoaderConfig"
     train.loader.check_model(recipe.model)
     if train.strategy.name != "data_parallel":  # which refuses nothing: strategies import numpy, and `plan` asks this
-        loader = None if isinstance(train.loader, AutoConfig) else train.loader.name
+        dataset: Any = recipe.dataset
+        task, loader = getattr(dataset, "task", None), train.loader.name
+        if isinstance(train.loader, AutoConfig):
+            loader = "labelled_edge" if task == "edge" else None  # of others only the graph will tell
         _strategy(train).check_options(train, loader, partition.num_parts)
+        if train.strategy.name == "partitioned" and task == "link" and getattr(dataset, "is_typed", False):
+            _check_typed_parts(dataset)
+
+
+def _check_typed_parts(dataset: Any) -> None:
+    """Refuse context, whose relations are sampled each by itself, and lists of all targets, which lie on all ranks."""
+    if len(dataset.edges) > 1 or dataset.ranks_targets:
+        what, way_out = "other relations as context", ""
+        if len(dataset.edges) == 1:
+            what, way_out = "all targets ranked for each source", ", or dataset.candidates=100"
+        raise RecipeError(
+            f"train.strategy=partitioned does not train links with {what}; take train.strategy=data_parallel{way_out}"
+        )
 
 
 def _strategy(train: TrainConfig) -> Strategy:

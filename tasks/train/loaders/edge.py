@@ -9,7 +9,6 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from configs.errors import RecipeError
 from configs.registry import LOADERS
 from models.block import Batch
 from tasks.arrays import Array
@@ -20,7 +19,6 @@ from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.parts.neighborhoods import PartNeighborhoods
 from tasks.sampling.parts.sampler import count_edges
-from tasks.storage.graph_facts import asked_relations
 from tasks.storage.graph_store import GraphStore
 from tasks.train.loaders.base import Loader, TrainingData
 from tasks.train.loaders.config_base import NegativesConfig
@@ -35,11 +33,6 @@ class PairSource:
         self.edges = store["train_edges"]
         self.negatives: PartNegatives | NegativeSampler
         if isinstance(store, PartGraph):
-            if asked_relations(store.manifest):
-                raise RecipeError(
-                    "edges of several relations join what is predicted, and train.strategy=partitioned leaves all of "
-                    "them out together; take train.strategy=data_parallel"
-                )
             self.negatives = PartNegatives(store, config.num_negatives)
         else:
             self.negatives = NegativeSampler(store, config.num_negatives)
