@@ -34,20 +34,25 @@ def check_scored_edges(option: ScoredEdges, task: str | None) -> None:
 
 @DATASETS.options("npz", "npz")
 class NpzConfig(ComponentConfig):
-    """One node-classification graph in a NumPy .npz file: edges, features (dense or CSR), labels, splits."""
+    """One graph in a NumPy .npz file: edges, features (dense or CSR), classes of nodes or edges, splits."""
 
     path: str
     """The .npz file."""
+    task: Literal["node", "edge"] = "node"
+    """What has the classes: nodes, or edges in the order of `edges`."""
     edges: str = "edge_index"
     """(2, m) or (m, 2) node numbers from 0."""
     features: str = "x"
     """(num_nodes, dim); or the prefix of a CSR matrix saved as `x_indptr`, `x_indices`, `x_data`."""
     labels: str = "y"
-    """(num_nodes,) whole numbers; -1 or -100: no label. As pairs, (k, 2): a node and a label each."""
+    """(num_nodes,) whole numbers, edge tasks (m,); -1 or -100: no label. As pairs, (k, 2): a node and a label each."""
+    edge_features: str = "edge_attr"
+    """Edge tasks: (m, dim), what edges carry."""
     label_form: Literal["nodes", "pairs"] = "nodes"
     """What `labels` holds: a class for each node, or pairs, of which a node has any number (multilabel)."""
     train: str = "train"
-    """Node numbers (k,) or a boolean mask (num_nodes,), also as one column; of several splits a row each."""
+    """Node numbers (k,) or a boolean mask (num_nodes,), also as one column; of several splits a row each. Edge tasks:
+    of edges."""
     valid: str = "valid"
     """As train."""
     test: str = "test"
@@ -58,8 +63,17 @@ class NpzConfig(ComponentConfig):
     """Whether an edge means one direction only; false where each undirected edge is stored once or both ways."""
     metric: Literal["accuracy", "f1", "rocauc", "ap"] | None = None
     """What models are judged by; null: accuracy, or f1 of pairs."""
+    scored_edges: ScoredEdges = "left_out"
+    """Edge tasks: whether an edge is among those that its own score is made of; as that of `tables`."""
 
     runtime_fields: ClassVar[frozenset[str]] = frozenset({"path"})
+
+    @model_validator(mode="after")
+    def _of_edges(self) -> NpzConfig:
+        check_scored_edges(self.scored_edges, self.task)
+        if self.task == "edge" and self.label_form == "pairs":
+            raise ValueError("label_form: pairs are of nodes; edges have a class each")
+        return self
 
 
 @DATASETS.options("mat", "mat")

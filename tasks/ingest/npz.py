@@ -18,12 +18,12 @@ from tasks.ingest.labels import has_label, number_labels, say_unlabelled
 from tasks.readers.arrays.npy import NpyFile, check_row, member_names
 from tasks.readers.limits import MAX_ROW_BYTES, check_memory
 from tasks.stage import StageContext
-from tasks.storage.manifests import SPLITS, TaskType
+from tasks.storage.manifests import SPLITS, EdgeType, FeatureColumn, TaskType
 
 
 @DATASETS.register("npz")
 class Npz(FileDataset):
-    """One node-classification graph in a NumPy .npz file: edges, features (dense or CSR), labels, splits.
+    """One graph in a NumPy .npz file: edges, features (dense or CSR), classes of nodes or edges, splits.
 
     For graphs that fit into memory: the whole file is read at once. Pickled arrays are refused.
     """
@@ -34,35 +34,54 @@ class Npz(FileDataset):
         """Check the arrays and write them as tables."""
         from tasks.ingest.dataset_fields import dataset_fields
         from tasks.ingest.edges import EdgeCheck
-        from tasks.ingest.splits import write_row_splits
+        from tasks.ingest.splits import write_edge_labels, write_row_splits
         from tasks.ingest.writer import DatasetWriter
 
         config, archive = self.config, _Archive(self.path, self.config)
-        num_nodes = archive.num_nodes()
+        of_edges, num_rows = config.task == "edge", archive.num_rows()
+        num_nodes = None if of_edges else num_rows
         if num_nodes is not None:
-            archive.check_shapes(num_nodes)
+            archive.check_shapes(num_nodes, num_nodes)
         edges = archive.whole(config.edges)
         edges = np.ascontiguousarray(edges if edges.shape[0] == 2 else edges.T)
         task_type: TaskType = "multilabel"
-        if num_nodes is None:
+        if num_rows is None:
             label, num_nodes = archive.label_pairs(edges)
-            archive.check_shapes(num_nodes)
+            archive.check_shapes(num_nodes, num_nodes)
             num_classes = 2
         else:
+            if num_nodes is None:
+                num_nodes = archive.count_nodes(int(edges.max()))
+                archive.check_shapes(num_nodes, num_rows)
             values = archive.whole(config.labels).reshape(-1, 1).astype(np.float64)
             of_amounts = "for amounts use tables and task_type: regression"
             place = archive.member(config.labels)
             task_type, num_classes, label = number_labels(values, None, place, of_amounts=of_amounts)
         labelled = has_label(label)
-        say_unlabelled(labelled, "node", context)
+        say_unlabelled(labelled, config.task, context)
         check = EdgeCheck(num_nodes, num_nodes)
         check.add(edges[0], edges[1], archive.member(config.edges))
-        features = archive.features(num_nodes)
+        nodes, joined = {"node_id": np.arange(num_nodes, dtype=np.int64)}, {"src": edges[0], "dst": edges[1]}
+        features = archive.features(num_nodes, config.features, "x")
+        nodes |= {} if features is None else {"feat": features}
+        fields: dict[str, Any] = {}
         with DatasetWriter(context.work) as writer:
-            columns = {"node_id": np.arange(num_nodes, dtype=np.int64), "label": label}
-            writer.write("nodes/node", columns if features is None else columns | {"feat": features})
-            writer.write("edges/node__to__node", {"src": edges[0], "dst": edges[1]})
-            write_row_splits(writer, [archive.split(getattr(config, split)) for split in SPLITS], labelled)
+            if of_edges:
+                keep = config.scored_edges == "keep"
+                fields = write_edge_labels(writer, "node__to__node", label, keep=keep, ordered=config.directed)
+                num_edges, columns = edges.shape[1], tuple[FeatureColumn, ...]()
+                carried = archive.features(num_edges, config.edge_features, "edge_attr")
+                if carried is not None:
+                    joined["feat"] = carried
+                    columns = (FeatureColumn(column="feat", kind="numeric", dim=carried.shape[1]),)
+                kind = EdgeType(source="node", relation="to", target="node", num_edges=num_edges, features=columns)
+                fields["edge_types"] = (kind,)
+            else:
+                nodes["label"] = label
+            writer.write("nodes/node", nodes)
+            writer.write("edges/node__to__node", joined)
+            ids = [archive.split(getattr(config, split)) for split in SPLITS]
+            write_row_splits(writer, ids, labelled, config.task)
         return dataset_fields(
             writer,
             archive.path.stem,
@@ -71,6 +90,7 @@ class Npz(FileDataset):
             metric=config.metric or ("f1" if task_type == "multilabel" else "accuracy"),
             directed=config.directed,
             checks=[check],
+            **fields,
         )
 
 
@@ -92,8 +112,8 @@ class _Archive:
         """Return an array's shape, by its header."""
         return NpyFile(self.path, name).header().shape
 
-    def num_nodes(self) -> int | None:
-        """Return how many nodes the labels' shape says; None of pairs. Raises DataError, also for edges' shape.
+    def num_rows(self) -> int | None:
+        """Return how many nodes (or edges) have labels; None of pairs. Raises DataError, also for edges' shape.
 
         Headers alone are read: a small file can unpack to gigabytes.
         """
@@ -115,10 +135,19 @@ class _Archive:
         if len(labels) not in (1, 2) or labels[1:] not in ((), (1,)) or not labels[0]:
             hint = "; if these are pairs of a node and a label, dataset.label_form=pairs" if is_pairs else ""
             raise DataError(f"has the shape {labels}; (num_nodes,) is needed{hint}", path=self.member(config.labels))
+        num_edges = edges[1] if edges[0] == 2 else edges[0]
+        if config.task == "edge" and labels[0] != num_edges:
+            raise DataError(f"has {labels[0]:,} rows for {num_edges:,} edges", path=self.member(config.labels))
         return labels[0]
 
-    def check_shapes(self, num_nodes: int) -> None:
-        """Refuse features and splits whose shapes do not fit, by their headers. Raises DataError."""
+    def count_nodes(self, largest: int) -> int:
+        """Return how many nodes there are: rows of the features, or one more than the largest id."""
+        if self.csr_parts:
+            return self.shape(self.csr_parts[0])[0] - 1
+        return self.shape(self.config.features)[0] if self.config.features in self.names else largest + 1
+
+    def check_shapes(self, num_nodes: int, num_rows: int) -> None:
+        """Refuse features and splits, of `num_rows`, whose shapes do not fit, by their headers. Raises DataError."""
         if self.csr_parts:
             shapes = [self.shape(part) for part in self.csr_parts]
             too_many = shapes[1][:1] > (num_nodes * (MAX_ROW_BYTES // 4),)
@@ -129,10 +158,12 @@ class _Archive:
                     path=self.member(self.csr_parts[0]),
                 )
         elif self.config.features in self.names:
-            self._check_features(num_nodes)
+            self._check_features(num_nodes, self.config.features)
         for name in (getattr(self.config, split) for split in SPLITS):
             header = NpyFile(self.path, name).header()
-            wrong = (_no_mask if header.dtype.kind == "b" else _no_numbers)(header.shape, num_nodes)
+            wrong = (_no_mask if header.dtype.kind == "b" else _no_numbers)(
+                header.shape, num_rows, f"{self.config.task}s"
+            )
             if wrong:
                 raise DataError(f"has the shape {header.shape}; {wrong}", path=self.member(name))
 
@@ -152,15 +183,12 @@ class _Archive:
 
     def label_pairs(self, edges: Array) -> tuple[Array, int]:
         """Return pairs as labels, float32 (num_nodes, labels) of 0 and 1, NaN where a node has none, and num_nodes."""
-        config = self.config
-        pairs, place = self.whole(config.labels), self.member(config.labels)
+        pairs, place = self.whole(self.config.labels), self.member(self.config.labels)
         below = np.argwhere(pairs < 0)
         if len(below):
             row, column = below[0].tolist()
             raise DataError(f"{pairs[row, column]} is below 0: nodes and labels count from 0", path=place, row=row)
-        has_matrix = config.features in self.names
-        largest = max(int(pairs[:, 0].max()), int(edges.max(initial=-1)))
-        num_nodes = self.shape(config.features)[0] if has_matrix else largest + 1
+        num_nodes = self.count_nodes(max(int(pairs[:, 0].max()), int(edges.max(initial=-1))))
         if int(pairs[:, 0].max()) >= num_nodes:
             row = int(pairs[:, 0].argmax())
             raise DataError(f"node id {pairs[row, 0]} is not in 0..{num_nodes - 1}", path=place, row=row)
@@ -173,25 +201,23 @@ class _Archive:
         label[pairs[:, 0], pairs[:, 1]] = 1
         return label, num_nodes
 
-    def features(self, num_nodes: int) -> Array | None:
-        """Return features, float32 (num_nodes, dim); None where the file has none under the default name."""
-        name = self.config.features
-        if self.csr_parts:
-            array = self._from_csr(num_nodes)
-        elif (name not in self.names and name == "x") or not self._check_features(num_nodes):
+    def features(self, count: int, name: str, usual: str) -> Array | None:
+        """Return features, float32 (count, dim); None where the file has none under the default name."""
+        if self.csr_parts and name == self.config.features:
+            array = self._from_csr(count)
+        elif (name not in self.names and name == usual) or not self._check_features(count, name):
             return None
         else:
             array = self.whole(name, "iufb")
         return finite_float32(array, self.member(name))
 
-    def _check_features(self, num_nodes: int) -> bool:
+    def _check_features(self, count: int, name: str) -> bool:
         """Return whether the matrix has columns; some libraries say so that there are none. Raises DataError."""
-        name = self.config.features
         header = NpyFile(self.path, name).header()
-        if header.shape == (num_nodes, 0):
+        if header.shape == (count, 0):
             return False
-        if len(header.shape) != 2 or header.shape[0] != num_nodes:
-            raise DataError(f"has the shape {header.shape}; ({num_nodes:,}, dim) is needed", path=self.member(name))
+        if len(header.shape) != 2 or header.shape[0] != count:
+            raise DataError(f"has the shape {header.shape}; ({count:,}, dim) is needed", path=self.member(name))
         check_row(header, self.member(name))
         return True
 
@@ -219,7 +245,7 @@ class _Archive:
         return np.asarray(matrix.toarray())
 
     def split(self, name: str) -> tuple[Array, str]:
-        """Return the nodes of a split, int64 (k,), and where they stand."""
+        """Return the rows of a split, int64 (k,), and where they stand."""
         number, place = self.config.split_number, self.member(name)
         given = self.whole(name, "iub")
         if given.ndim == 2 and given.shape[1] == 1:
@@ -231,20 +257,20 @@ class _Archive:
         return (np.flatnonzero(given) if given.dtype.kind == "b" else given), place
 
 
-def _no_numbers(shape: tuple[int, ...], num_nodes: int) -> str | None:
-    """Say why an array of this shape holds no numbers of n nodes: (k,), a column (k, 1), or (splits, k)."""
+def _no_numbers(shape: tuple[int, ...], count: int, what: str) -> str | None:
+    """Say why an array of this shape holds no numbers of n rows: (k,), a column (k, 1), or (splits, k)."""
     if len(shape) == 1 or (len(shape) == 2 and (shape[0] or shape[1] == 1)):
-        count = shape[-1] if len(shape) == 2 and shape[1] != 1 else shape[0]
-        return f"there are {num_nodes:,} nodes, and each stands once at most" if count > num_nodes else None
-    return "node numbers or a mask are needed, (k,), or a row for each of several splits"
+        given = shape[-1] if len(shape) == 2 and shape[1] != 1 else shape[0]
+        return f"there are {count:,} {what}, and each stands once at most" if given > count else None
+    return f"{what[:-1]} numbers or a mask are needed, (k,), or a row for each of several splits"
 
 
-def _no_mask(shape: tuple[int, ...], num_nodes: int) -> str | None:
+def _no_mask(shape: tuple[int, ...], count: int, what: str) -> str | None:
     """Say why an array of this shape masks no n nodes: (n,), a column (n, 1), or (splits, n)."""
-    if shape == (num_nodes, num_nodes) and num_nodes > 1:
-        return f"whether its splits are rows or columns cannot be told; save a mask of one split, ({num_nodes},)"
-    if shape in ((num_nodes,), (num_nodes, 1)) or (len(shape) == 2 and shape[0] and shape[1] == num_nodes):
+    if shape == (count, count) and count > 1:
+        return f"whether its splits are rows or columns cannot be told; save a mask of one split, ({count},)"
+    if shape in ((count,), (count, 1)) or (len(shape) == 2 and shape[0] and shape[1] == count):
         return None
-    if len(shape) == 2 and shape[0] == num_nodes:
-        return f"of several splits a row each is needed, (splits, {num_nodes}): save it transposed"
-    return f"a mask of {num_nodes} nodes is needed, ({num_nodes},), or a row of them for each of several splits"
+    if len(shape) == 2 and shape[0] == count:
+        return f"of several splits a row each is needed, (splits, {count}): save it transposed"
+    return f"a mask of {count} {what} is needed, ({count},), or a row of them for each of several splits"

@@ -142,3 +142,39 @@ def test_shapes_are_compared_before_anything_is_unpacked(
     monkeypatch.setattr("tasks.readers.arrays.npy.read_values", None)
     with pytest.raises(DataError, match="has the shape"):
         ingest(name="npz", path="g.npz")
+
+
+@pytest.mark.parametrize("features", [{}, {"x": np.ones((NUM, 2))}])
+@pytest.mark.parametrize("carried", [{}, {"edge_attr": np.arange(2 * NUM).reshape(NUM, 2)}])
+def test_classes_of_edges(ingest: Ingest, folder: Path, features: dict[str, Any], carried: dict[str, Any]) -> None:
+    edges, label = np.stack([np.arange(NUM), (np.arange(NUM) + 1) % NUM]), np.arange(NUM) % 4 - 1
+    splits = {"train": [1, 2, 3], "valid": mask([5])[0], "test": [6, 7]}
+    np.savez(folder / "g.npz", edge_index=edges.T, y=label, **splits, **features, **carried)
+    store = ingest(name="npz", path=str(folder / "g.npz"), task="edge", directed=True, scored_edges="keep")
+    manifest = store.manifest
+    assert (manifest.task, manifest.num_classes) == ("edge", 3)
+    assert manifest.keep_known_pairs
+    assert manifest.ordered_ends
+    assert manifest.node_types[0].num_nodes == NUM
+    assert store.column("edge_labels/node__to__node", "label").tolist() == label.tolist()
+    assert store.column("edges/node__to__node", "dst").tolist() == edges[1].tolist()
+    assert [one.dim for one in manifest.edge_types[0].features] == ([2] if carried else [])
+    if carried:
+        np.testing.assert_array_equal(store.column("edges/node__to__node", "feat"), carried["edge_attr"])
+    assert [store.column(f"split/{split}", "edge_id").tolist() for split in splits] == [[1, 2, 3], [5], [6, 7]]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"y": np.zeros(NUM - 1, int)}, "has 8 rows for 9 edges"),
+        ({"edge_attr": np.zeros((3, 1))}, r"edge_attr\]: has the shape \(3, 1\); \(9, dim\) is needed"),
+        ({"train": np.zeros(4, bool)}, "a mask of 9 edges is needed"),
+        ({"train": [NUM]}, r"edge id 9 is not in 0\.\.8"),
+    ],
+)
+def test_what_are_no_classes_of_edges(ingest: Ingest, folder: Path, change: dict[str, Any], words: str) -> None:
+    edges, arrays = np.stack([np.arange(NUM), (np.arange(NUM) + 1) % NUM]), {"train": [1], "valid": [2], "test": [4]}
+    np.savez(folder / "g.npz", **{"edge_index": edges, "y": np.arange(NUM) % 2, **arrays, **change})
+    with pytest.raises(DataError, match=words):
+        ingest(name="npz", path=str(folder / "g.npz"), task="edge")
