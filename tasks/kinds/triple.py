@@ -15,7 +15,7 @@ from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.several import make_evaluator
 from tasks.kinds.base import Columns, TaskRows, cut
 from tasks.kinds.judged import Deciding, split_column
-from tasks.kinds.link import _FACTOR, PairKind
+from tasks.kinds.link import FACTOR, PairKind
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.ids import relation_names
@@ -106,7 +106,7 @@ class TripleKind(PairKind):
 
         hashes = super().row_hashes(store, dataset, split, directed=True, reverse=reverse)
         names = hash_ids(relation_names(dataset))
-        return hashes * _FACTOR ^ names[np.asarray(store[f"{split}_relation"])]
+        return hashes * FACTOR ^ names[np.asarray(store[f"{split}_relation"])]
 
 
 KIND = TripleKind()

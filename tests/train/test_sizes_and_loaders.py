@@ -25,7 +25,14 @@ from tasks.stage import run_stage
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
-from tasks.train.gradients.sizes import Weights, count_weights, known_weights, part_bytes, refuse_excess
+from tasks.train.gradients.sizes import (
+    Weights,
+    count_weights,
+    known_weights,
+    part_bytes,
+    refuse_excess,
+    training_bytes,
+)
 from tasks.train.loaders import precomputed
 from tasks.train.loaders.base import Loader, TrainingData
 from tasks.train.loaders.cluster import ClusterLoader, RandomPartitionLoader
@@ -119,6 +126,19 @@ def test_weights_are_counted_once_in_a_home(tmp_path: Path, home: Home, monkeypa
 def test_rows_of_a_step(options: dict[str, object], rows: list[int]) -> None:
     loader = LOADERS.config(options)
     assert loader.step_rows(1000, num_parts=10, num_layers=2) == rows
+
+
+def test_the_memory_of_a_step_knows_that_each_relation_is_sampled() -> None:
+    typed = GraphFacts("node", 4, 10**6, feature_dim=8, num_edge_types=3, relation_ends=((0, 1), (1, 0), (0, 0)))
+
+    def needed(facts: GraphFacts, fanout: int, model: str = "rgcn") -> int:
+        config = MODELS.config({"name": model, "hidden_dim": 8, "num_layers": 2})
+        train = TrainConfig.model_validate({"loader": {"name": "neighbor", "fanout": [fanout, -1]}})
+        return training_bytes(config, train, facts, Weights(1000, 0), Counts(10**6, 10**7), 1)[0]
+
+    one = replace(typed, num_edge_types=1, relation_ends=((0, 0),))
+    assert needed(typed, 10) == needed(one, 20) > needed(one, 10)
+    assert needed(typed, 10, "graphsage") == needed(one, 10, "graphsage")
 
 
 @pytest.mark.parametrize(

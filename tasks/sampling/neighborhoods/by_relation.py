@@ -5,44 +5,66 @@ Drawn from all together the edge that tells most is hardly ever there: a movie w
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
+from numba import njit
 
 from tasks.arrays import Array, offsets
-from tasks.counter_random import bits
 from tasks.sampling.neighborhoods.in_edges import InEdges, Sample
 
 
 class RelationInEdges(InEdges):
-    """The in-edges of all nodes, of which `draw` takes up to the fan-out in each relation.
+    """In-edges of which `draw` takes up to the fan-out in each relation.
 
-    Memory: 12 bytes an edge for ids up to int32, and 8 a node for each relation.
+    A run is what a node has in one relation, and is drawn from as a node's edges are. Memory: 12 bytes an edge for ids
+    up to int32, 8 a run and 8 a node.
     """
 
-    def __init__(self, indptr: Array, indices: Array, edge_type: Array, *, inverse_chances: bool = False) -> None:
-        """`edge_type`: int16 (E,), by CSC position; the others are those of `InEdges`."""
-        super().__init__(indptr, indices, inverse_chances=inverse_chances)
-        self._relations: list[tuple[InEdges, Array]] = []
-        """Edges of each relation, and their positions among all."""
-        for relation in range(int(edge_type.max(initial=-1)) + 1):
-            positions = np.flatnonzero(np.asarray(edge_type) == relation)
-            starts = np.searchsorted(positions, self.indptr)
-            edges = InEdges(starts, self.indices[positions], inverse_chances=inverse_chances)
-            self._relations.append((edges, positions))
+    def __init__(
+        self,
+        indptr: Array,
+        indices: Array,
+        edge_type: Array,
+        *,
+        first: int = 0,
+        inverse_chances: bool = False,
+        runs_before: Callable[[Array], int] = lambda _: 0,
+    ) -> None:
+        """Open them.
+
+        Args:
+            edge_type: int16 (E,), by CSC position; the others are those of `InEdges`.
+            runs_before: of a range of a graph, how many runs the nodes before `first` have, by the offsets of its own,
+                int64 (n + 1,): what is drawn depends on a run's number in the whole graph.
+        """
+        super().__init__(indptr, indices, first=first, inverse_chances=inverse_chances)
+        self._order, is_first = np.empty(len(indices), np.int64), np.zeros(len(indices), np.bool_)
+        _sort_by_relation(self.indptr, np.ascontiguousarray(edge_type), self._order, is_first)
+        starts = np.append(np.flatnonzero(is_first), len(indices))
+        self._run_offsets = np.searchsorted(starts, self.indptr)
+        self._runs = InEdges(
+            starts, self.indices[self._order], first=runs_before(self._run_offsets), inverse_chances=inverse_chances
+        )
 
     def draw(self, nodes: Array, fanout: int, key: int) -> Sample:
         """Draw one layer's edges into nodes (n,); those of a destination lie relation by relation."""
-        keys = [int(bits(key, number, 0)) >> 1 for number in range(len(self._relations))]
-        drawn = [edges.draw(nodes, fanout, own) for own, (edges, _) in zip(keys, self._relations, strict=True)]
-        counts = np.stack([np.diff(sample.indptr) for sample in drawn])
-        indptr = offsets(counts.sum(0))
-        before = indptr[:-1] + np.cumsum(counts, axis=0) - counts
-        total = int(indptr[-1])
-        ids, positions = np.empty(total, self.indices.dtype), np.empty(total, np.int64)
-        weight = np.empty(total, np.float32) if self.inverse_chances else None
-        for sample, first, (_, places) in zip(drawn, before, self._relations, strict=True):
-            assert sample.positions is not None
-            to = np.arange(len(sample.indices)) + np.repeat(first - sample.indptr[:-1], np.diff(sample.indptr))
-            ids[to], positions[to] = sample.indices, places[sample.positions]
-            if weight is not None:
-                weight[to] = sample.weight
-        return Sample(indptr, ids, positions, self.degrees(nodes), weight)
+        places = nodes - self.first
+        begin = self._run_offsets[places]
+        counts = self._run_offsets[places + 1] - begin
+        indptr = offsets(counts)
+        runs = np.arange(indptr[-1]) + np.repeat(begin - indptr[:-1], counts) + self._runs.first
+        drawn = self._runs.draw(runs, fanout, key)
+        assert drawn.positions is not None
+        positions = self._order[drawn.positions]
+        return Sample(drawn.indptr[indptr], drawn.indices, positions, self.degrees(nodes), drawn.weight)
+
+
+@njit(cache=True, nogil=True)
+def _sort_by_relation(indptr, edge_type, order, is_first):  # type: ignore[no-untyped-def]
+    """Fill order int64 (E,) with each node's positions by relation, as they were within one; mark where runs begin."""
+    for v in range(len(indptr) - 1):
+        low, high = indptr[v], indptr[v + 1]
+        order[low:high] = low + np.argsort(edge_type[low:high], kind="mergesort")
+        for e in range(low, high):
+            is_first[e] = e == low or edge_type[order[e]] != edge_type[order[e - 1]]

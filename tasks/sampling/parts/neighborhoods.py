@@ -28,7 +28,11 @@ class PartNeighborhoods:
         self.fused = fused
         self.features = PartFeatures(graph, features)
         self.sampler = PartSampler(
-            graph, fanouts, inverse_chances=features.edge_weight is not None, columns=self.features.edge_columns()
+            graph,
+            fanouts,
+            inverse_chances=features.edge_weight is not None,
+            columns=self.features.edge_columns(),
+            edge_type=features.relations,
         )
 
     def keep_most_read(self, groups: Sequence[Sequence[Seeds]]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -17,12 +18,14 @@ from numba import njit
 from models.kernels.memory import recycled
 from tasks.arrays import Array, offsets
 from tasks.pair_set import FREE
-from tasks.sampling.neighborhoods import draws
+from tasks.sampling.neighborhoods.by_relation import RelationInEdges
 from tasks.sampling.neighborhoods.in_edges import InEdges, Sample, Seeds, find_edge
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.sampling.neighborhoods.relabel import hash_pairs, leave_out
 from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.parts.kernels import add_up, as_rows, count_owners, deal_out, merge_edges, take_either
+
+_CHANCES = "chances"
 
 
 @dataclass
@@ -70,6 +73,7 @@ class PartSampler:
         *,
         inverse_chances: bool = False,
         columns: Mapping[str, Array] | None = None,
+        edge_type: Array | None = None,
     ) -> None:
         """Open a machine's part.
 
@@ -77,11 +81,24 @@ class PartSampler:
             graph: the part.
             fanouts, inverse_chances: as of `NeighborSampler`.
             columns: what edges carry, by name: (E, ...) of the in-edges of this part.
+            edge_type: int16 (E,): `fanouts` are of each relation; None: of all together.
         """
         self.graph, self.fanouts = graph, fanouts
         self.columns = dict(columns or {})
-        self.inverse_chances = inverse_chances
-        self.edges = InEdges(graph["csc_indptr"], graph["csc_indices"], first=graph.first)
+        self._names = (*self.columns, *((_CHANCES,) if inverse_chances else ()))
+        options: Any = {"first": graph.first, "inverse_chances": inverse_chances}
+        arrays = graph["csc_indptr"], graph["csc_indices"]
+        if edge_type is None:
+            self.edges = InEdges(*arrays, **options)
+        else:
+            self.edges = RelationInEdges(*arrays, edge_type, runs_before=self._runs_before, **options)
+
+    def _runs_before(self, run_offsets: Array) -> int:
+        """Return how many runs the ranks of machines before this one have; all ranks together."""
+        graph = self.graph
+        first, end = run_offsets[np.array(graph.own) - graph.first]
+        of_ranks = graph.exchange.gather(np.array([end - first]))
+        return int(of_ranks[: np.searchsorted(graph.bounds, graph.first)].sum())
 
     def number(self, ids: Array) -> tuple[Array, Array]:
         """Do what `NeighborSampler.number` does."""
@@ -180,14 +197,12 @@ class PartSampler:
             for count, key in of_rank.tolist():
                 samples.append(self.edges.draw(questions[start : start + count], fanout, key))
                 start += count
+            carried = [self._carried(sample) for sample in samples]
             answers.append(
                 _Answer(
                     np.concatenate([np.stack([np.diff(s.indptr), s.degree], 1) for s in samples]).astype(np.int32),
                     np.concatenate([sample.indices for sample in samples]),
-                    {
-                        name: np.concatenate([column[sample.positions] for sample in samples])
-                        for name, column in self.columns.items()
-                    },
+                    {name: np.concatenate([of[name] for of in carried]) for name in self._names},
                 )
             )
         return answers
@@ -201,9 +216,14 @@ class PartSampler:
         ids = exchange.send(np.concatenate([answer.ids for answer in answers]), edges_out, edges_in)
         columns = {
             name: exchange.send(np.concatenate([answer.columns[name] for answer in answers]), edges_out, edges_in)
-            for name in self.columns
+            for name in self._names
         }
         return _Answer(told, ids, columns)
+
+    def _carried(self, drawn: Sample) -> dict[str, Array]:
+        """Return what the edges carry that were drawn here, and one over the chances that they had."""
+        columns = {name: np.asarray(column[drawn.positions]) for name, column in self.columns.items()}
+        return columns if drawn.weight is None else {**columns, _CHANCES: drawn.weight}
 
     def _merge(self, place: Array, drawn: Sample, told: _Answer, told_indptr: Array) -> PartSample:
         """Join what was drawn here and what other ranks drew for a batch."""
@@ -211,19 +231,12 @@ class PartSampler:
         add_up(place, drawn.indptr, told.told, indptr)
         total = int(indptr[-1])
         ids = recycled(total, drawn.indices.dtype)
-        edges = recycled(total, np.int64) if self.columns else None
-        order = np.arange(len(drawn.indices)) if self.columns else None
+        edges = recycled(total, np.int64) if self._names else None
+        order = np.arange(len(drawn.indices)) if self._names else None
         of_drawn = (drawn.indptr, drawn.degree, drawn.indices, order)
         merge_edges(place, *of_drawn, told.told, told_indptr, told.ids, indptr, degree, ids, edges)
-        columns = {
-            name: _either(np.asarray(column[drawn.positions]), told.columns[name], edges)
-            for name, column in self.columns.items()
-        }
-        weight = None
-        if self.inverse_chances:
-            weight = recycled(total, np.float32)
-            draws.inverse_chances(indptr, degree, weight)
-        return PartSample(indptr, ids, None, degree, weight, columns)
+        columns = {name: _either(own, told.columns[name], edges) for name, own in self._carried(drawn).items()}
+        return PartSample(indptr, ids, None, degree, columns.pop(_CHANCES, None), columns)
 
 
 def _leave_out(layer: PartSample, banned: Array, lowered: Array) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from tasks.storage.artifacts import write_atomic
 from tasks.storage.file_names import file_name
 from tasks.storage.home import Home
 from tasks.storage.stored import of_kind, read_json
-from tasks.train.loaders.config_base import LoaderConfig
+from tasks.train.loaders.config_base import LoaderConfig, SampledConfig
 from tasks.train.loaders.configs import AutoConfig
 from tasks.train.strategies.configs import PartitionedConfig
 
@@ -173,6 +174,8 @@ def training_bytes(
     assert isinstance(loader, LoaderConfig), "a loader's Config derives from LoaderConfig"
     if isinstance(loader, AutoConfig):
         loader = loader.of_task(facts.task, counts.num_edges)
+    if isinstance(loader, SampledConfig) and facts.num_edge_types > 1:
+        loader = _summed_fanouts(loader, config, facts)
     rows = loader.step_rows(counts.num_nodes, num_parts, getattr(config, "num_layers", 1))
     activations = 4 * width * _ARRAYS_A_LAYER * sum(rows[:-1]) + 4 * facts.feature_dim * rows[-1]
     each = PROCESS_BYTES + weights.device_bytes(train) + activations
@@ -185,6 +188,15 @@ def training_bytes(
     most = counts.num_nodes * max(0.0, available_bytes() - (needed - scaled)) / max(scaled, 1.0)
     holders = "this machine holds" if machines == 1 else f"{machines} machines like this one hold"
     return needed, f"{holders} {most / 1e6:,.0f} M nodes of such a graph, if the disk does"
+
+
+def _summed_fanouts(loader: SampledConfig, config: Any, facts: GraphFacts) -> SampledConfig:
+    """Return the options with fan-outs of all relations that lead into a type, where each is sampled by itself."""
+    if not MODELS.get(config.name).reads_relations(config):
+        return loader
+    into = max(Counter(target for _, target in facts.relation_ends).values(), default=facts.num_edge_types)
+    fanouts = loader.fanouts(getattr(config, "num_layers", 1))
+    return loader.model_copy(update={"fanout": tuple(one * into if one > 0 else one for one in fanouts)})
 
 
 def part_bytes(

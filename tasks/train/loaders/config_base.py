@@ -134,7 +134,7 @@ class SampledConfig(SeedLoaderConfig):
 
     fanout: IntTuple | None = None
     """Neighbours sampled a layer, from the seeds outwards, one number a layer of the model; -1 takes all. null: 15, 10,
-    and 5 in all further layers. Links with context: so many in each relation, for models that tell relations apart."""
+    and 5 in all further layers. Models that tell relations apart (`rgcn`): so many in each relation."""
 
     keeps_nodes: ClassVar[bool] = False
     ends_a_seed: ClassVar[int] = 1

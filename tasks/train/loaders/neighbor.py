@@ -114,7 +114,7 @@ class Neighborhoods:
             inverse_chances=features.edge_weight is not None,
             positions=features.reads_edges,
             asked=asked_edges(store),
-            edge_type=features.edge_type if store.manifest.has_context else None,
+            edge_type=features.relations,
         )
 
     def around_all(self, batches: Sequence[Seeds]) -> Iterator[tuple[list[Block], Inputs]]:
