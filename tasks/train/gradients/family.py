@@ -34,7 +34,8 @@ def check_options(recipe: Recipe) -> None:
     train.loader.check_model(recipe.model)
     if train.strategy.name != "data_parallel":  # which refuses nothing: strategies import numpy, and `plan` asks this
         dataset: Any = recipe.dataset
-        task, loader = getattr(dataset, "task", None), train.loader.name
+        task = getattr(dataset, "task", None)
+        loader: str | None = train.loader.name
         if isinstance(train.loader, AutoConfig):
             loader = "labelled_edge" if task == "edge" else None  # of others only the graph will tell
         _strategy(train).check_options(train, loader, partition.num_parts)
