@@ -32,7 +32,7 @@ class PartNeighborhoods:
             fanouts,
             inverse_chances=features.edge_weight is not None,
             columns=self.features.edge_columns(),
-            edge_type=features.relations,
+            edge_type=features.edge_type if len(graph.manifest.edge_types) > 1 else None,
         )
 
     def keep_most_read(self, groups: Sequence[Sequence[Seeds]]) -> None:

@@ -92,11 +92,6 @@ class FeatureSource:
         )
 
     @property
-    def relations(self) -> Array | None:
-        """The relation of each edge, int16 (E,), where the model tells several apart: each is sampled by itself."""
-        return None if self.edge_type is None or 0 in self.edge_type.strides else self.edge_type
-
-    @property
     def reads_edges(self) -> bool:
         """Whether edges carry anything; then `attach` needs their positions."""
         tables = (self.edge_feat, self.edge_feat_cat, self.edge_weight, self.edge_type)

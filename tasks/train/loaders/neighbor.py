@@ -114,7 +114,7 @@ class Neighborhoods:
             inverse_chances=features.edge_weight is not None,
             positions=features.reads_edges,
             asked=asked_edges(store),
-            edge_type=features.relations,
+            edge_type=features.edge_type if len(store.manifest.edge_types) > 1 else None,
         )
 
     def around_all(self, batches: Sequence[Seeds]) -> Iterator[tuple[list[Block], Inputs]]:
