@@ -75,6 +75,17 @@ class EdgeFeatures:
                 parts.append(np.concatenate([x for _, x in features.parts(places)]))
         return np.concatenate(parts, axis=1)
 
+    def with_codes(self, edges: Array) -> tuple[Array, list[int]]:
+        """Return the features, categories as their codes, float32 (n, D), and which columns are categories."""
+        parts, categories, first = [], list[int](), 0
+        for features, places in zip(self._parts, self._places(edges), strict=True):
+            if features is not None:
+                x, numbers = features.with_codes(places)
+                categories += range(first + numbers, first + x.shape[1])
+                first += x.shape[1]
+                parts.append(x)
+        return np.concatenate(parts, axis=1), categories
+
     @property
     def width(self) -> int:
         """Columns."""
@@ -92,7 +103,10 @@ class EdgeControl:
         """Score a split's edges."""
         edges = np.asarray(self.features.graph.store[f"{split}_idx"], np.int64)
         step = max(1, _NUMBERS_AT_A_TIME // max(1, self.features.width))
-        scores = [self.model(self.features(edges[part])) for part in slices(len(edges), step)]
+        trees, scores = isinstance(self.model, boosting.BoostedColumns), []
+        for part in slices(len(edges), step):
+            some = edges[part]
+            scores.append(self.model(self.features.with_codes(some)[0] if trees else self.features(some)))
         return Prediction(scores=np.concatenate(scores), label=prediction.label)
 
     def state(self) -> tuple[dict[str, Array], list[str]]:
@@ -118,10 +132,11 @@ class EdgeControls(LabelControls):
         features.fit(sample)
         label = np.asarray(labels[sample])
         model = linear.fit(features(sample), label, manifest.label_type, num_scores)
-        samples = []
+        samples, categories = [], list[int]()
         for split in ("train", "valid"):
             rows = sample_rows(np.asarray(graph.store[f"{split}_idx"], np.int64), _MOST_ROWS)
-            samples.append(boosting.LabelledRows(features(rows), np.asarray(labels[rows])))
+            x, categories = features.with_codes(rows)
+            samples.append(boosting.LabelledRows(x, np.asarray(labels[rows])))
         goal = boosting.Goal(manifest.label_type, num_scores, manifest.metric, num_threads())
-        trees = boosting.fit_columns(samples[0], samples[1], [], goal)
+        trees = boosting.fit_columns(samples[0], samples[1], categories, goal)
         return {FEATURES_CONTROL: EdgeControl(features, model), BOTH_ENDS_CONTROL: EdgeControl(features, trees)}

@@ -161,6 +161,11 @@ class OwnFeatures:
         counts = state["frequent_counts"]
         self._frequent = np.split(state["frequent"], np.cumsum(counts)[:-1]) if len(counts) else []
 
+    def with_codes(self, rows: Array) -> tuple[Array, int]:
+        """Return numbers, then categories as their codes, float32 (n, D), and how many of the columns are numbers."""
+        numbers, codes = np.asarray(self._numbers[rows]), np.asarray(self._codes[rows])
+        return np.concatenate([numbers, codes], axis=1, dtype=np.float32), numbers.shape[1]
+
     def parts(self, items: Array) -> Iterator[tuple[slice, Array]]:
         """Yield some items at a time as a slice of `items` and their features, float32 (n, width)."""
         for part, x in self._raw_parts(items):
