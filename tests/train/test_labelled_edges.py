@@ -288,6 +288,31 @@ def test_the_model_reads_neighbours_of_both_ends_and_the_edge(home: Home, tmp_pa
         assert min(mine, others["both_ends"]) > 0.97, (mine, others)
 
 
+def test_trees_see_both_ends_and_the_edge_and_categories_as_such(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tasks.controls import boosting
+
+    table, seen, fit = save(np.random.default_rng(4)), list[Any](), boosting.fit_columns
+
+    def remembered(*given: Any) -> Any:
+        seen.append(given)
+        return fit(*given)
+
+    monkeypatch.setattr(boosting, "fit_columns", remembered)
+    recipe = recipe_of()
+    graph, data, store = prepared(recipe, home)
+    ids = IdMap(store, data)
+    opened = Opened(store, data, ids, None, trained(recipe, graph, tmp_path / "work"), Predictor(store))
+    with fitted_controls(kind_of(store.manifest), opened, tmp_path):
+        pass
+    (train, _, categories, _), row = seen[0], np.array(ids.edge_columns(np.asarray(store["train_idx"]))["row"])
+    ends = [np.array([int(name[1:]) for name in table[end][row]]) for end in ("from", "to")]
+    assert categories == [train.x.shape[1] - 1]
+    np.testing.assert_allclose(train.x[:, :6], np.concatenate([table["x"][end] for end in ends], 1), rtol=1e-6)
+    assert len({*zip(table["kind"][row].tolist(), train.x[:, -1].tolist(), strict=True)}) == 3
+
+
 @pytest.mark.parametrize("task_type", ["regression", "multilabel", "binary"])
 def test_labels_of_other_types(home: Home, tmp_path: Path, task_type: str) -> None:
     rng = np.random.default_rng(2)
