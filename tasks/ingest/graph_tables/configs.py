@@ -211,6 +211,15 @@ class TablesConfig(ComponentConfig):
         """Whether all targets are ranked for each source."""
         return self.is_typed and self.candidates is None and self.split.label is None
 
+    @property
+    def needs_whole_graph(self) -> str:
+        """What of the task is not trained where a graph lies in parts, in words; empty: nothing."""
+        if self.task != "link" or not (len(self.edges) > 1 or self.ranks_targets):
+            return ""
+        if len(self.edges) > 1:
+            return "links with other relations as context"
+        return "links with all targets ranked for each source (dataset.candidates=100 ranks them among some)"
+
     def reads_versions(self, by: str) -> bool:
         """Whether a snapshot of these tables is the tables as they were, and not rows picked by their times."""
         if by == "auto":

@@ -34,24 +34,13 @@ def check_options(recipe: Recipe) -> None:
     train.loader.check_model(recipe.model)
     if train.strategy.name != "data_parallel":  # which refuses nothing: strategies import numpy, and `plan` asks this
         dataset: Any = recipe.dataset
-        task = getattr(dataset, "task", None)
         loader: str | None = train.loader.name
         if isinstance(train.loader, AutoConfig):
-            loader = "labelled_edge" if task == "edge" else None  # of others only the graph will tell
+            loader = train.loader.name_for(getattr(dataset, "task", ""))
         _strategy(train).check_options(train, loader, partition.num_parts)
-        if train.strategy.name == "partitioned" and task == "link" and getattr(dataset, "is_typed", False):
-            _check_typed_parts(dataset)
-
-
-def _check_typed_parts(dataset: Any) -> None:
-    """Refuse context, whose relations are sampled each by itself, and lists of all targets, which lie on all ranks."""
-    if len(dataset.edges) > 1 or dataset.ranks_targets:
-        what, way_out = "other relations as context", ""
-        if len(dataset.edges) == 1:
-            what, way_out = "all targets ranked for each source", ", or dataset.candidates=100"
-        raise RecipeError(
-            f"train.strategy=partitioned does not train links with {what}; take train.strategy=data_parallel{way_out}"
-        )
+        whole = getattr(dataset, "needs_whole_graph", "")
+        if whole and train.strategy.name == "partitioned":
+            raise RecipeError(f"train.strategy=partitioned does not train {whole}; take train.strategy=data_parallel")
 
 
 def _strategy(train: TrainConfig) -> Strategy:

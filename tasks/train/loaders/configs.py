@@ -51,6 +51,12 @@ class AutoConfig(LabelSeedsConfig):
             raise RecipeError(f"train.loader.balance={self.balance} is for classes, and {manifest.dataset} has links")
         return chosen.model_copy(update={"balance": self.balance})
 
+    def name_for(self, task: str) -> str | None:
+        """Return the name of a task's loader, where the task alone tells it."""
+        sizes = (0, FULL_ENCODER_EDGES + 1) if task in self.tasks else ()
+        names = {self.of_task(task, size).name for size in sizes}
+        return names.pop() if len(names) == 1 else None
+
     def of_task(self, task: str, num_edges: int) -> LoaderConfig:
         """Return the loader of a task on a graph of so many edges."""
         link = FullEdgeConfig if num_edges <= FULL_ENCODER_EDGES else EdgeConfig
