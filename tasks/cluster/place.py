@@ -126,6 +126,8 @@ class Place:
             except Exception as error:
                 full, expected = is_full_disk(error), isinstance(error, GraphmillError)
                 text = str(error) if full or expected else f"{type(error).__name__}: {error}"
+                if full:
+                    text += f" (ranks there write into {self._order.work if self._writes_itself else cache_folder()})"
                 outcome |= {"error": text, "full_disk": full}
             finally:
                 self._kill()
