@@ -56,7 +56,10 @@ def test_a_deployment_is_listed_paused_and_removed(installation: Installation) -
         (["--every", "1h", "--cron", "0 3 * * *"], ["two schedules"]),
         (["--timezone", "Europe/Berlin"], ["--timezone goes with --cron"]),
         (["--set", "train.epoch=3"], ["epoch", "epochs"]),
-        (["--pool", "graphmil"], ["--pool graphmil", "did you mean 'graphmill'", "graphmill worker --pool graphmil"]),
+        (
+            ["--pool", "graphmil"],
+            ["--pool graphmil", "did you mean 'graphmill'", "graphmill --home", "worker --pool graphmil\n"],
+        ),
     ],
 )
 def test_a_wrong_deployment_is_refused_and_not_made(
