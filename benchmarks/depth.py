@@ -67,7 +67,7 @@ class Deep:
         store = GraphStore(Path(folder), manifest)
         self.model = MODELS.create(recipe.model, graph_facts(manifest)).train()
         features = FeatureSource.open(store, edges=self.model.uses_edge_features)
-        loader = FullLoader(FullConfig(), TrainingData(store, features))
+        loader = FullLoader(FullConfig(name="full"), TrainingData(store, features))
         self.batch = loader.batch(torch.arange(loader.num_seeds).numpy(), 0)
         self.loss = loss_of(manifest.task_type)
         self.optimizer = make_optimizer(recipe.train, self.model.parameters(), 1)

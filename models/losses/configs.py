@@ -73,7 +73,6 @@ class CrossEntropyConfig(ClassLossConfig):
 
     label_types: ClassVar[tuple[str, ...]] = ("multiclass",)
 
-    name: str = "cross_entropy"
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
     """Share of the truth that is dealt out over all classes (arXiv:1512.00567, section 7)."""
 
@@ -84,7 +83,6 @@ class BinaryConfig(ClassLossConfig):
 
     label_types: ClassVar[tuple[str, ...]] = ("binary", "multilabel")
 
-    name: str = "binary"
     pos_weight: float = Field(default=1.0, gt=0, le=1_000_000)
     """What a 1 counts, where a 0 counts 1; beside `class_weight`."""
 
@@ -93,7 +91,6 @@ class BinaryConfig(ClassLossConfig):
 class FocalConfig(ClassLossConfig):
     """Cross entropy in which rows that the model is sure of, and right, count less (arXiv:1708.02002)."""
 
-    name: str = "focal"
     gamma: float = Field(default=2.0, ge=0, le=100)
     """How much less: a row of probability p counts (1 - p)^gamma. 0: cross entropy."""
 
@@ -102,21 +99,16 @@ class FocalConfig(ClassLossConfig):
 class SquaredErrorConfig(NumberLossConfig):
     """The squared error, which the mean makes least."""
 
-    name: str = "mse"
-
 
 @LOSSES.options("mae", "numbers")
 class AbsoluteErrorConfig(NumberLossConfig):
     """The absolute error, which the median makes least: outliers count little."""
-
-    name: str = "mae"
 
 
 @LOSSES.options("huber", "numbers")
 class HuberConfig(NumberLossConfig):
     """Squared where the error is small, absolute where it is large (Huber 1964)."""
 
-    name: str = "huber"
     delta: float = Field(default=1.0, gt=0, le=1_000_000)
     """Error from which it is absolute, in standard deviations of the labels of the training split."""
 
@@ -125,7 +117,6 @@ class HuberConfig(NumberLossConfig):
 class QuantileConfig(NumberLossConfig):
     """The pinball loss: a share `q` of the labels lies below what is predicted (Koenker and Bassett 1978)."""
 
-    name: str = "quantile"
     q: float = Field(default=0.5, gt=0, lt=1)
     """That share; 0.5: the median."""
 
@@ -136,7 +127,6 @@ class SoftmaxConfig(PairLossConfig):
 
     of_drawn: ClassVar[tuple[str, ...]] = ("negative_weight",)
 
-    name: str = "softmax"
     negative_weight: Annotated[float, Field(gt=0, le=1e12)] | Literal["all"] = "all"
     """How many times a drawn one counts beside the true one. all: of triples as many as there are entities for each
     drawn one, as in a sampled softmax (arXiv:1412.2007): what is drawn stands for all, and a true score has to be
@@ -149,7 +139,6 @@ class LogisticConfig(PairLossConfig):
 
     of_drawn: ClassVar[tuple[str, ...]] = ("adversarial", "negative_weight")
 
-    name: str = "logistic"
     margin: float = Field(default=0.0, ge=-1000, le=1000)
     """Added to scores: what a distance is compared with. RotatE's gamma (arXiv:1902.10197)."""
     adversarial: float = Field(default=0.0, ge=0, le=1000)
@@ -164,7 +153,6 @@ class MarginConfig(PairLossConfig):
 
     against_all: ClassVar[bool] = False
 
-    name: str = "margin"
     margin: float = Field(default=1.0, gt=0, le=1000)
     """By so much."""
 
@@ -174,8 +162,6 @@ class BprConfig(PairLossConfig):
     """A true one has to score higher than a drawn one, the logistic loss of the difference (arXiv:1205.2618)."""
 
     against_all: ClassVar[bool] = False
-
-    name: str = "bpr"
 
 
 def suits(config: ComponentConfig, label_type: str) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field
 
 from configs.base import ComponentConfig
@@ -21,7 +19,6 @@ class ExplainerConfig(ComponentConfig):
 class RemovalConfig(ExplainerConfig):
     """The exact change of the score when an edge, a neighbour or a feature is left out. Any GNN."""
 
-    name: Literal["removal"] = "removal"
     most: int = Field(default=300, ge=1)
     """Edges that are left out one by one: those that count most by the score's gradient, else the nearest. As many
     neighbours, and as many features of what is explained."""
@@ -35,7 +32,6 @@ class IntegratedConfig(ExplainerConfig):
     effects add up to the difference of the two scores.
     """
 
-    name: Literal["integrated"] = "integrated"
     steps: int = Field(default=50, ge=2, le=10_000)
     """Steps of the way; more of them make the sum of effects come nearer to the difference."""
 
@@ -47,7 +43,6 @@ class MaskConfig(ExplainerConfig):
     Effects are weights between 0 and 1, learnt for each score by gradient descent.
     """
 
-    name: Literal["mask"] = "mask"
     steps: int = Field(default=100, ge=1, le=10_000)
     """Steps of gradient descent."""
     learning_rate: float = Field(default=0.01, gt=0, le=10)

@@ -237,7 +237,9 @@ def lay_out(
             table.write(slice(None), begins)
 
         grid = Grid(tables, Ranks(), BlockFiles(Path(folder)), start=begin)
-        loader = EdgePassPairs(EdgePassesConfig(), PairData(edges.drawn_from(), derive_key(seed, PAIRS)))
+        loader = EdgePassPairs(
+            EdgePassesConfig(name="edge_passes"), PairData(edges.drawn_from(), derive_key(seed, PAIRS))
+        )
         negatives = Negatives(np.diff(edges.indptr), 1, options.negative_power)
         engine = SampleStepper(PairLearning(model, options, loader, negatives, seed), grid)
         total = max(1, math.ceil((samples or settled.samples) / loader.expected))

@@ -106,8 +106,6 @@ class LoaderConfig(ComponentConfig):
 class SeedLoaderConfig(LoaderConfig):
     """A loader that goes through the training split in batches."""
 
-    name: str = ""
-
     batch_size: int = Field(default=1024, ge=1)
     """Seeds (nodes, edges or graphs) a step and rank."""
 

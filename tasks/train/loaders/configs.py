@@ -18,7 +18,6 @@ from tasks.train.loaders.config_base import (
     LoaderConfig,
     NegativesConfig,
     SampledConfig,
-    SeedLoaderConfig,
 )
 
 if TYPE_CHECKING:
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
 # Link tasks: up to this many edges, encoding the whole graph costs no more than sampling around a batch of pairs, whose
 # neighbourhoods cover most of it.
 FULL_ENCODER_EDGES = 5_000_000
+_USUAL = {"node": "neighbor", "edge": "labelled_edge", "graph": "graph"}
+"""Loaders of the tasks that have one, whatever the graph's size."""
 _RELATIONS_A_TYPE = 2  # into it; the graph's own number would be better known than this is needed
 _NODES_A_GRAPH = 30  # molecules; the data's own number would be better known than this is needed
 
@@ -37,7 +38,6 @@ class AutoConfig(LabelSeedsConfig):
     """By task: `neighbor`, `labelled_edge`, `graph`; for links `full_edge`, or `edge` beyond 5 million edges and where
     each edge is ranked among candidates."""
 
-    name: str = "auto"
     tasks: ClassVar[tuple[str, ...]] = ("node", "edge", "link", "graph")
 
     def resolve(self, manifest: GraphManifest) -> LoaderConfig:
@@ -53,27 +53,19 @@ class AutoConfig(LabelSeedsConfig):
 
     def name_for(self, task: str) -> str | None:
         """Return the name of a task's loader, where the task alone tells it."""
-        sizes = (0, FULL_ENCODER_EDGES + 1) if task in self.tasks else ()
-        names = {self.of_task(task, size).name for size in sizes}
-        return names.pop() if len(names) == 1 else None
+        return _USUAL.get(task)
 
     def of_task(self, task: str, num_edges: int) -> LoaderConfig:
         """Return the loader of a task on a graph of so many edges."""
-        link = FullEdgeConfig if num_edges <= FULL_ENCODER_EDGES else EdgeConfig
-        kinds: dict[str, type[SeedLoaderConfig]] = {
-            "node": NeighborConfig,
-            "edge": LabelledEdgeConfig,
-            "link": link,
-            "graph": GraphConfig,
-        }
-        return kinds[task](batch_size=self.batch_size)
+        of_links = "full_edge" if num_edges <= FULL_ENCODER_EDGES else "edge"
+        chosen: Any = LOADERS.config({"name": {**_USUAL, "link": of_links}[task], "batch_size": self.batch_size})
+        return chosen
 
 
 @LOADERS.options("full", "full")
 class FullConfig(LoaderConfig):
     """The whole graph in every step, which takes all training nodes: for graphs that fit into memory."""
 
-    name: str = "full"
     holds_all_neighbors: ClassVar[bool] = True
 
 
@@ -81,7 +73,6 @@ class FullConfig(LoaderConfig):
 class NeighborConfig(SampledConfig, LabelSeedsConfig):
     """Sampled neighbourhoods of training nodes (GraphSAGE, arXiv:1706.02216): for graphs of any size."""
 
-    name: str = "neighbor"
     first_hop: Literal["auto", "sampled", "fused", "precomputed"] = "auto"
     """How the outermost hop reaches the model. sampled: as nodes with features; fused: its mean is taken while features
     are gathered, and they are never stored; precomputed: the mean over all neighbours, computed once for the whole
@@ -92,7 +83,6 @@ class NeighborConfig(SampledConfig, LabelSeedsConfig):
 class EdgeConfig(SampledConfig, NegativesConfig):
     """Sampled neighbourhoods around training edges and their negatives, the batch's own edges left out."""
 
-    name: str = "edge"
     ends_a_seed: ClassVar[int] = 4  # of a positive pair and its negative
     first_hop: Literal["auto", "sampled", "fused"] = "auto"
     """How the outermost hop reaches the model. sampled: as nodes with features; fused: its mean is taken while features
@@ -103,7 +93,6 @@ class EdgeConfig(SampledConfig, NegativesConfig):
 class LabelledEdgeConfig(SampledConfig, LabelSeedsConfig):
     """Sampled neighbourhoods around labelled edges, these edges left out (but for dataset.scored_edges: keep)."""
 
-    name: str = "labelled_edge"
     tasks: ClassVar[tuple[str, ...]] = ("edge",)
     ends_a_seed: ClassVar[int] = 2
     first_hop: Literal["auto", "sampled", "fused"] = "auto"
@@ -117,7 +106,6 @@ class FullEdgeConfig(NegativesConfig):
     As OGB's example for ddi does.
     """
 
-    name: str = "full_edge"
     holds_all_neighbors: ClassVar[bool] = True
 
 
@@ -125,7 +113,6 @@ class FullEdgeConfig(NegativesConfig):
 class ClusterLoaderConfig(LoaderConfig):
     """Parts of the partition, some at a time (ClusterGCN, arXiv:1905.07953)."""
 
-    name: str = "cluster"
     clusters_per_batch: int = Field(default=1, ge=1)
     """Parts of the partition joined in a batch, the edges between them included."""
 
@@ -154,7 +141,6 @@ class ClusterLoaderConfig(LoaderConfig):
 class RandomPartitionConfig(LoaderConfig):
     """Clusters drawn anew for every epoch and rank (Distributed DeepGCNs, arXiv:2006.07739)."""
 
-    name: str = "random_partition"
     num_clusters: int = Field(default=32, ge=1)
     """Every epoch cuts the graph into so many clusters."""
 
@@ -176,7 +162,6 @@ class RandomPartitionConfig(LoaderConfig):
 class RelationalConfig(LabelSeedsConfig):
     """Neighbourhoods by relation in typed graphs, each of what was there before its seed's moment."""
 
-    name: str = "relational"
     usual_fanout: ClassVar[tuple[int, ...]] = (16, 8, 4)
     families: ClassVar[tuple[str, ...]] = ("relational",)
     keeps_nodes: ClassVar[bool] = False
@@ -250,7 +235,6 @@ class RelationalConfig(LabelSeedsConfig):
 class PrecomputedConfig(LabelSeedsConfig):
     """Rows of features propagated once, for models that propagate without learning (SGC, SIGN)."""
 
-    name: str = "precomputed"
     holds_all_neighbors: ClassVar[bool] = True
 
     def step_rows(self, num_nodes: int, num_parts: int, num_layers: int) -> list[int]:
@@ -262,7 +246,6 @@ class PrecomputedConfig(LabelSeedsConfig):
 class GraphConfig(LabelSeedsConfig):
     """Batches of whole graphs."""
 
-    name: str = "graph"
     tasks: ClassVar[tuple[str, ...]] = ("graph",)
     holds_all_neighbors: ClassVar[bool] = True
 
@@ -279,7 +262,6 @@ def _same_every_layer(num_nodes: int, rows: float, num_layers: int) -> list[int]
 class RankingLoaderConfig(RelationalConfig):
     """Neighbourhoods by relation of seeds and of what is recommended to them, all of one moment a batch."""
 
-    name: str = "ranking"
     usual_fanout: ClassVar[tuple[int, ...]] = (12, 4, 4)
 
     batch_size: int = Field(default=256, ge=1)
@@ -333,20 +315,13 @@ class EdgesConfig(PairLoaderConfig):
     families: ClassVar[tuple[str, ...]] = ("table", "layout")
     tasks: ClassVar[tuple[str, ...]] = ("node", "link", "graph", "layout")
 
-    name: str = "edges"
-
 
 @LOADERS.options("edge_passes", "pairs")
-class EdgePassesConfig(PairLoaderConfig):
+class EdgePassesConfig(EdgesConfig):
     """Pairs that an edge joins, in passes over all edges in a random order, each taken as often as its weight says.
 
     Faster than `edges`, the more so the larger the graph; takes 16 bytes an edge or less.
     """
-
-    families: ClassVar[tuple[str, ...]] = ("table", "layout")
-    tasks: ClassVar[tuple[str, ...]] = ("node", "link", "graph", "layout")
-
-    name: str = "edge_passes"
 
 
 @LOADERS.options("walks", "pairs")
@@ -355,7 +330,6 @@ class WalksConfig(PairLoaderConfig):
 
     families: ClassVar[tuple[str, ...]] = ("table", "multiplex")
 
-    name: str = "walks"
     length: int = Field(default=40, ge=2, le=100_000)
     """Nodes of a walk."""
     window: int = Field(default=5, ge=1, le=100_000)
@@ -386,7 +360,6 @@ class TripleLoaderConfig(ComponentConfig):
 class TriplesConfig(TripleLoaderConfig):
     """Triples in a new order each epoch, against entities that are drawn and shared by some of them."""
 
-    name: str = "triples"
     batch_size: int = Field(default=512, ge=1, le=1 << 20)
     """Triples whose gradients are added up before their rows move."""
     negatives: int = Field(default=256, ge=1, le=1 << 20)
