@@ -15,7 +15,6 @@ class SquaredError(LabelLoss):
     """(y - f)^2: what comes out is the mean."""
 
     def each(self, scores: Tensor, target: Tensor) -> Tensor:
-        """(n, T), (n, T) -> (n, T)."""
         return F.mse_loss(scores, target, reduction="none")
 
 
@@ -24,7 +23,6 @@ class AbsoluteError(LabelLoss):
     """|y - f|: what comes out is the median."""
 
     def each(self, scores: Tensor, target: Tensor) -> Tensor:
-        """(n, T), (n, T) -> (n, T)."""
         return F.l1_loss(scores, target, reduction="none")
 
 
@@ -33,7 +31,6 @@ class Huber(LabelLoss):
     """(y - f)^2 / 2 up to an error of delta, and delta (|y - f| - delta / 2) beyond."""
 
     def each(self, scores: Tensor, target: Tensor) -> Tensor:
-        """(n, T), (n, T) -> (n, T)."""
         return F.huber_loss(scores, target, reduction="none", delta=self.config.delta)
 
 
@@ -42,6 +39,5 @@ class Quantile(LabelLoss):
     """max(q (y - f), (q - 1) (y - f)): a share q of the labels lies below what comes out."""
 
     def each(self, scores: Tensor, target: Tensor) -> Tensor:
-        """(n, T), (n, T) -> (n, T)."""
         error, q = target - scores, self.config.q
         return torch.maximum(q * error, (q - 1) * error)

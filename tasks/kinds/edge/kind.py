@@ -45,7 +45,6 @@ class EdgeKind(LabelledKind):
         return TaskRows(edges, None, np.asarray(label[edges])) if len(edges) else None
 
     def raw_scores(self, predictor: Predictor, model: GraphModel, items: Array) -> Array:
-        """Return the scores of edges."""
         return predictor.edge_scores(model, items)
 
     def ids(self, opened: Opened, items: Array) -> Columns:
@@ -53,7 +52,6 @@ class EdgeKind(LabelledKind):
         return opened.ids.edge_columns(items)
 
     def outputs(self, opened: Opened, items: Array) -> Iterator[tuple[slice, Array]]:
-        """Yield scores of edges, and their place."""
         return opened.predictor.edge_outputs(opened.model, items)
 
     said_of_points = Kind.said_of_points  # points are nodes, of which nothing is predicted
@@ -64,7 +62,6 @@ class EdgeKind(LabelledKind):
         return rows
 
     def controls(self, graph: ControlledGraph, num_scores: int) -> Controls:
-        """Fit the best constant, and what sees edges and both ends without the graph."""
         from tasks.controls.edges import EdgeControls
 
         return EdgeControls(graph, num_scores)

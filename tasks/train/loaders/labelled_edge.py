@@ -38,7 +38,6 @@ class LabelledEdgeLoader(LabelLoader):
         return next(self.batches([(positions, key)]))
 
     def batches(self, requests: Sequence[tuple[Array, int]]) -> Iterator[Batch]:
-        """Sample around the ends of each request's edges."""
         for positions, key in requests:
             edges = np.asarray(self.seeds[positions])
             local, nodes = self.neighborhoods.number(np.ascontiguousarray(self.ends[edges].T, np.int64))
