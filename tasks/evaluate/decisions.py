@@ -21,8 +21,6 @@ from tasks.kinds.judged import Threshold
 MOST_ROWS = 200_000
 """Of a split, so many are looked at for the temperature."""
 _RANGE = (0.02, 50.0)
-_STEPS = 60
-_GOLDEN = (np.sqrt(5) - 1) / 2
 _RULES = ("f1", *(f"precision={p}" for p in (0.5, 0.8, 0.9, 0.95)), *(f"share={s}" for s in (0.01, 0.05, 0.1)))
 _FEWEST_FLAGGED = 20
 """Rows that a precision is of: that of a few says nothing of others."""
@@ -119,24 +117,14 @@ def can_decide(prediction: Prediction, kind: LabelType) -> bool:
 def fit_temperature(label: Array, logits: Floats) -> float:
     """Return T > 0 that makes softmax(logits / T) likeliest (Guo et al. 2017, section 4.2).
 
-    label int64 (n,), logits (n, C). The log-likelihood has one maximum in 1 / T: golden section search finds it. 1
-    where there is nothing to fit.
+    label int64 (n,), logits (n, C). The log-likelihood has one maximum in 1 / T. 1 where there is nothing to fit.
     """
+    from scipy.optimize import minimize_scalar
+
     if not len(label):
         return 1.0
-    low, high = np.log(_RANGE[0]), np.log(_RANGE[1])
-    inner = [high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)]
-    costs = [_nll(label, logits / np.exp(at)) for at in inner]
-    for _ in range(_STEPS):
-        if costs[0] <= costs[1]:
-            high, inner[1], costs[1] = inner[1], inner[0], costs[0]
-            inner[0] = high - _GOLDEN * (high - low)
-            costs[0] = _nll(label, logits / np.exp(inner[0]))
-        else:
-            low, inner[0], costs[0] = inner[0], inner[1], costs[1]
-            inner[1] = low + _GOLDEN * (high - low)
-            costs[1] = _nll(label, logits / np.exp(inner[1]))
-    return float(np.exp((low + high) / 2))
+    fit = minimize_scalar(lambda at: _nll(label, logits / np.exp(at)), bounds=np.log(_RANGE), method="bounded")
+    return float(np.exp(fit.x))
 
 
 def choose_threshold(rule: str, rows: OrderedRows, costs: CostsConfig | None = None) -> float | None:
