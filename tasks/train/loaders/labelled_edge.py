@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
 import numpy as np
 import torch
 
@@ -35,21 +33,17 @@ class LabelledEdgeLoader(LabelLoader):
 
     def batch(self, positions: Array, key: int) -> Batch:
         """Sample around the ends of the edges at some positions."""
-        return next(self.batches([(positions, key)]))
-
-    def batches(self, requests: Sequence[tuple[Array, int]]) -> Iterator[Batch]:
-        for positions, key in requests:
-            edges = np.asarray(self.seeds[positions])
-            local, nodes = self.neighborhoods.number(np.ascontiguousarray(self.ends[edges].T, np.int64))
-            excluded = None if self.manifest.keep_known_pairs else local
-            [(blocks, inputs)] = self.neighborhoods.around_all([Seeds(nodes, key, excluded)])
-            yield Batch(
-                blocks=blocks,
-                inputs=inputs,
-                target=targets(self.manifest, np.asarray(self.labels[edges])),
-                num_seeds=len(edges),
-                pairs=torch.from_numpy(local),
-                own_feat=take_rows(self.feat, edges, np.float32),
-                own_feat_cat=take_rows(self.feat_cat, edges, np.int64),
-                num_edges=sum(block.num_edges for block in blocks),
-            )
+        edges = np.asarray(self.seeds[positions])
+        local, nodes = self.neighborhoods.number(np.ascontiguousarray(self.ends[edges].T, np.int64))
+        excluded = None if self.manifest.keep_known_pairs else local
+        [(blocks, inputs)] = self.neighborhoods.around_all([Seeds(nodes, key, excluded)])
+        return Batch(
+            blocks=blocks,
+            inputs=inputs,
+            target=targets(self.manifest, np.asarray(self.labels[edges])),
+            num_seeds=len(edges),
+            pairs=torch.from_numpy(local),
+            own_feat=take_rows(self.feat, edges, np.float32),
+            own_feat_cat=take_rows(self.feat_cat, edges, np.int64),
+            num_edges=sum(block.num_edges for block in blocks),
+        )
