@@ -23,8 +23,7 @@ class Tfidf(TextEncoder):
     """x = normalised(w V): w of weights (1 + log tf) (1 + log((1 + n) / (1 + df))) and length 1, V the SVD's axes.
 
     Latent semantic analysis (Deerwester et al., Indexing by Latent Semantic Analysis, JASIS 1990), the axes by a
-    randomised SVD (Halko, Martinsson, Tropp, SIAM Review 2011). Weights are those of scikit-learn's TfidfTransformer
-    with `sublinear_tf`.
+    randomised SVD (Halko, Martinsson, Tropp, SIAM Review 2011). Weights are scikit-learn's.
     """
 
     @property
@@ -44,12 +43,13 @@ class Tfidf(TextEncoder):
         buckets = np.sort(often[frequency[often] >= least]).astype(np.int32)
         idf = (1 + np.log((1 + len(texts)) / (1 + frequency[buckets]))).astype(np.float32)
         dim = min(self.config.dim, len(texts), len(buckets))
+        axes = np.zeros((1, 0))
         if dim < 1:  # no training text, or no term of two
-            return self._state(buckets[:0], idf[:0], np.zeros((0, 1)))
-        weights = self._weighted(counts, buckets, idf)
-        extra = {"n_oversamples": _EXTRA, "n_iter": _STEPS, "random_state": self.config.seed}
-        _, _, axes = randomized_svd(weights, dim, **extra)
-        return self._state(buckets, idf, axes.T)
+            buckets, idf = buckets[:0], idf[:0]
+        else:
+            extra = {"n_oversamples": _EXTRA, "n_iter": _STEPS, "random_state": self.config.seed}
+            _, _, axes = randomized_svd(self._weighted(counts, buckets, idf), dim, **extra)
+        return {"dim": len(axes), "buckets": buckets, "idf": idf, "axes": axes.T.astype(np.float16)}
 
     def encode(self, texts: pa.Array, state: State) -> Array:
         """Return float32 (n, dim) of length 1; 0 where no term is known."""
@@ -62,10 +62,6 @@ class Tfidf(TextEncoder):
             out[rows] = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
         return out
 
-    @staticmethod
-    def _state(buckets: Array, idf: Array, axes: Array) -> State:
-        return {"dim": axes.shape[1], "buckets": buckets, "idf": idf, "axes": axes.astype(np.float16)}
-
     def _count(self, texts: pa.Array) -> Any:
         from tasks.preprocess.texts.hashed import count_terms
 
@@ -74,13 +70,8 @@ class Tfidf(TextEncoder):
     @staticmethod
     def _weighted(counts: Any, buckets: Array, idf: Array) -> Any:
         """Return the weights of the terms that count, float32 (n, F)."""
-        from sklearn.preprocessing import normalize
+        from sklearn.feature_extraction.text import TfidfTransformer
 
-        place = np.full(_BUCKETS, -1, np.int32)
-        place[buckets] = np.arange(len(buckets), dtype=np.int32)
-        columns = place[counts.indices]
-        there = columns >= 0
-        indptr = np.concatenate([[0], np.cumsum(there)])[counts.indptr]
-        data = (1 + np.log(counts.data[there])) * idf[columns[there]]
-        weights = sp.csr_matrix((data, columns[there], indptr), shape=(counts.shape[0], len(buckets)))
-        return normalize(weights, copy=False)
+        transformer = TfidfTransformer(sublinear_tf=True)
+        transformer.idf_ = idf
+        return transformer.transform(counts[:, buckets], copy=False)
