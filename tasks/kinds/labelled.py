@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from tasks.evaluators.several import make_evaluator
 from tasks.kinds.base import Columns, Kind, Names, TaskRows, Warn, cut, finite
 from tasks.kinds.judged import Deciding, as_probabilities, split_column, splits_of
 from tasks.storage.graph_store import GraphStore
-from tasks.storage.manifests import GraphManifest
+from tasks.storage.manifests import SPLITS, GraphManifest
 
 if TYPE_CHECKING:
     from models.base import GraphModel
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tasks.inference.opened import Opened
     from tasks.inference.predictor import Predictor
 
-MAX_UNSPLIT_NUMBERS = 1 << 28
+_MAX_UNSPLIT_NUMBERS = 1 << 28
 """Rows of no split are predicted too while what is computed of them is at most so many numbers (1 GiB of float32)."""
 SECONDARY: dict[str, tuple[dict[str, Any], ...]] = {
     "multiclass": ({"name": "accuracy"}, {"name": "f1", "average": "macro"}),
@@ -147,3 +147,16 @@ class LabelledKind(Kind):
 
     def labels(self, store: GraphStore) -> Array | None:
         return store.get(store.manifest.split_rows.labels)
+
+
+def unsplit_rows(opened: Opened, words: str, items: Array, width: int, note: Callable[[str], None]) -> TaskRows | None:
+    """Return those of some rows, ascending, that are in no split; None: there are none, or too many.
+
+    `width`: numbers that are computed of each.
+    """
+    labels = opened.store[opened.store.manifest.split_rows.labels]
+    rows = items[splits_of(opened.store, items, len(labels)) == len(SPLITS)]
+    if len(rows) * width > _MAX_UNSPLIT_NUMBERS:
+        note(f"{len(rows):,} {words} of no split are left out of the predictions: too many")
+        return None
+    return TaskRows(rows, None, np.asarray(labels[rows])) if len(rows) else None

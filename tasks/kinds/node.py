@@ -11,8 +11,8 @@ import pyarrow as pa
 from tasks.arrays import Array
 from tasks.evaluators.prediction import Prediction
 from tasks.kinds.base import Columns, TaskRows
-from tasks.kinds.labelled import MAX_UNSPLIT_NUMBERS, LabelledKind
-from tasks.storage.manifests import SPLITS, DatasetManifest
+from tasks.kinds.labelled import LabelledKind, unsplit_rows
+from tasks.storage.manifests import DatasetManifest
 
 if TYPE_CHECKING:
     from models.base import GraphModel
@@ -27,18 +27,8 @@ class NodeKind(LabelledKind):
 
     def rest(self, opened: Opened, note: Callable[[str], None]) -> TaskRows | None:
         """Return nodes of the labelled type that are in no split, ascending."""
-        store, model = opened.store, opened.model
-        free = np.ones(store.manifest.num_nodes, bool)
-        for split in SPLITS:
-            index = store.get(f"{split}_idx")
-            if index is not None:
-                free[index] = False
-        nodes = np.flatnonzero(free)
-        nodes = nodes[opened.ids.of_target_type(nodes)]
-        if len(nodes) * max(model.facts.out_dim, model.config.hidden_dim) > MAX_UNSPLIT_NUMBERS:
-            note(f"{len(nodes):,} nodes of no split are left out of the predictions: too many")
-            return None
-        return TaskRows(nodes, None, np.asarray(store[store.manifest.split_rows.labels][nodes])) if len(nodes) else None
+        widest = max(opened.model.facts.out_dim, opened.model.config.hidden_dim)
+        return unsplit_rows(opened, "nodes", self.points(opened), widest, note)
 
     def raw_scores(self, predictor: Predictor, model: GraphModel, items: Array) -> Array:
         return predictor.node_scores(model, items)

@@ -10,13 +10,12 @@ import pyarrow as pa
 
 from tasks.arrays import Array
 from tasks.kinds.base import Columns, Kind, TaskRows
-from tasks.kinds.judged import splits_of
-from tasks.kinds.labelled import MAX_UNSPLIT_NUMBERS, LabelledKind
+from tasks.kinds.labelled import LabelledKind, unsplit_rows
 from tasks.kinds.link import FACTOR, end_hashes
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.ids import IdMap
-from tasks.storage.manifests import EDGE_IDS, SPLITS, DatasetManifest
+from tasks.storage.manifests import EDGE_IDS, DatasetManifest
 
 if TYPE_CHECKING:
     from models.base import GraphModel
@@ -37,12 +36,8 @@ class EdgeKind(LabelledKind):
 
     def rest(self, opened: Opened, note: Callable[[str], None]) -> TaskRows | None:
         """Return the edges that are in no split, ascending."""
-        label = opened.store["edge_label"]
-        edges = np.flatnonzero(splits_of(opened.store, np.arange(len(label)), len(label)) == len(SPLITS))
-        if len(edges) * opened.model.facts.out_dim > MAX_UNSPLIT_NUMBERS:
-            note(f"{len(edges):,} edges of no split are left out of the predictions: too many")
-            return None
-        return TaskRows(edges, None, np.asarray(label[edges])) if len(edges) else None
+        edges = np.arange(len(opened.store["edge_label"]))
+        return unsplit_rows(opened, "edges", edges, opened.model.facts.out_dim, note)
 
     def raw_scores(self, predictor: Predictor, model: GraphModel, items: Array) -> Array:
         return predictor.edge_scores(model, items)
