@@ -10,9 +10,8 @@ from __future__ import annotations
 import json
 import os
 import re
+from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -68,7 +67,7 @@ class MatrixVectors(ParquetOutput):
         self.write(pa.table(ids))
 
 
-class Word2vecVectors:
+class Word2vecVectors(AbstractContextManager["Word2vecVectors"]):
     """A file of words and vectors, as text or binary: the number of both first, then a row a node."""
 
     def __init__(self, path: Path, rows: int, dim: int, *, binary: bool) -> None:
@@ -78,13 +77,7 @@ class Word2vecVectors:
         self._file = path.open("wb")
         self._file.write(f"{rows} {dim}\n".encode())
 
-    def __enter__(self) -> Self:
-        """The file is open already."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Close it."""
         self._file.close()
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as pc
@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from tasks.readers.formulas import guarded
 
 
-class CsvOutput:
+class CsvOutput(AbstractContextManager["CsvOutput"]):
     """A CSV file with a first line of names; a column of lists of one length becomes one for each place in them."""
 
     def __init__(self, path: Path) -> None:
@@ -22,13 +22,7 @@ class CsvOutput:
         self._file: Any = None
         self._writer: pc.CSVWriter | None = None
 
-    def __enter__(self) -> Self:
-        """The file is opened with the first table."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Close it."""
         if self._writer is not None:
             self._writer.close()

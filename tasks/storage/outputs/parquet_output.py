@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
@@ -28,14 +27,12 @@ class ParquetOutput:
         """Nothing is opened before the first table."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, *error: object) -> None:
         """Finish the file, or remove what there is of it."""
         try:
             if self._writer is not None:
                 self._writer.close()
-                if error is None:
+                if kind is None:
                     self._draft.replace(self.path)
         finally:
             self._draft.unlink(missing_ok=True)
