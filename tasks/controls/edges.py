@@ -35,61 +35,52 @@ class EdgeFeatures:
         self._first = [manifest.type_offsets[names.index(one)] for one in (kind.source, kind.target)]
         own, count = [store.get("scored_feat"), store.get("scored_feat_cat")], len(self._ends)
         numbers, codes = (np.empty((count, 0), np.float32) if one is None else one for one in own)
-        widths: list[tuple[Literal["numeric", "categorical"], int]] = [
-            ("numeric", numbers.shape[1]),
-            ("categorical", codes.shape[1]),
-        ]
-        of_edges = tuple(FeatureColumn(column=name, kind=name, dim=width) for name, width in widths if width)
-        columns = [graph.columns(kind.source), graph.columns(kind.target), of_edges]
-        self.columns: tuple[FeatureColumn, ...] = columns[0] + columns[1] + columns[2]
-        nodes = {name: self._read(name, some) for name, some in zip((kind.source, kind.target), columns, strict=False)}
+        widths: dict[Literal["numeric", "categorical"], int] = {
+            "numeric": numbers.shape[1],
+            "categorical": codes.shape[1],
+        }
+        of_edges = tuple(FeatureColumn(column=name, kind=name, dim=width) for name, width in widths.items() if width)
+        of_nodes = {name: graph.columns(name) for name in (kind.source, kind.target)}
+        self.columns = (*of_nodes[kind.source], *of_nodes[kind.target], *of_edges)
+        nodes = {name: self._read(name, columns) for name, columns in of_nodes.items() if columns}
         edges = OwnFeatures(numbers, codes) if of_edges else None
-        self._parts = [nodes[kind.source], nodes[kind.target], edges]
+        self._features = [nodes.get(kind.source), nodes.get(kind.target), edges]
 
-    def _read(self, kind: str, columns: tuple[FeatureColumn, ...]) -> OwnFeatures | None:
-        if not columns:
-            return None
-        folder, rows = (
-            Path(tempfile.mkdtemp(dir=self.graph.scratch)),
-            self.graph.dataset.table(f"nodes/{kind}").num_rows,
-        )
-        return OwnFeatures(*self.graph.read(kind, columns, np.arange(rows), folder))
+    def _read(self, kind: str, columns: tuple[FeatureColumn, ...]) -> OwnFeatures:
+        folder = Path(tempfile.mkdtemp(dir=self.graph.scratch))
+        rows = np.arange(self.graph.dataset.table(f"nodes/{kind}").num_rows)
+        return OwnFeatures(*self.graph.read(kind, columns, rows, folder))
 
-    def _places(self, edges: Array) -> list[Array]:
-        """Return where both ends stand in their tables, and the edges among those that are scored."""
-        ends = self.graph.ids.dense(np.asarray(self._ends[edges]).reshape(-1)).reshape(-1, 2)
-        return [ends[:, 0] - self._first[0], ends[:, 1] - self._first[1], edges]
+    def _parts(self, edges: Array) -> list[tuple[OwnFeatures, Array]]:
+        """Return what both ends and the edges carry, where they do, and the places of some edges in it."""
+        ends = self.graph.ids.dense(np.asarray(self._ends[edges]).reshape(-1)).reshape(-1, 2) - self._first
+        parts = zip(self._features, (*ends.T, edges), strict=True)
+        return [(features, places) for features, places in parts if features is not None]
 
     def fit(self, edges: Array) -> None:
         """Choose codes and units by some edges of the training split."""
-        places = self._places(edges)
-        for features in {id(part): part for part in self._parts if part is not None}.values():
-            own = [some for some, part in zip(places, self._parts, strict=True) if part is features]
-            features.fit(np.unique(np.concatenate(own)))
+        parts = self._parts(edges)
+        for features in {id(one): one for one, _ in parts}.values():  # both ends may be of one type
+            features.fit(np.unique(np.concatenate([places for one, places in parts if one is features])))
 
-    def __call__(self, edges: Array) -> Array:
-        """Return the features of some edges, float32 (n, D)."""
-        parts = []
-        for features, places in zip(self._parts, self._places(edges), strict=True):
-            if features is not None:
-                parts.append(np.concatenate([x for _, x in features.parts(places)]))
-        return np.concatenate(parts, axis=1)
+    def standardized(self, edges: Array) -> Array:
+        """Return the features of some edges as a linear model reads them, float32 (n, D)."""
+        return np.concatenate([features.whole(places) for features, places in self._parts(edges)], axis=1)
 
     def with_codes(self, edges: Array) -> tuple[Array, list[int]]:
         """Return the features, categories as their codes, float32 (n, D), and which columns are categories."""
-        parts, categories, first = [], list[int](), 0
-        for features, places in zip(self._parts, self._places(edges), strict=True):
-            if features is not None:
-                x, numbers = features.with_codes(places)
-                categories += range(first + numbers, first + x.shape[1])
-                first += x.shape[1]
-                parts.append(x)
-        return np.concatenate(parts, axis=1), categories
+        tables, categories, first = [], list[int](), 0
+        for features, places in self._parts(edges):
+            x, numbers = features.with_codes(places)
+            categories += range(first + numbers, first + x.shape[1])
+            first += x.shape[1]
+            tables.append(x)
+        return np.concatenate(tables, axis=1), categories
 
     @property
     def width(self) -> int:
-        """Columns."""
-        return sum(part.width for part in self._parts if part is not None)
+        """Columns of what a linear model reads."""
+        return sum(features.width for features in self._features if features is not None)
 
 
 @dataclass(frozen=True)
@@ -102,12 +93,12 @@ class EdgeControl:
     def predict(self, split: str, prediction: Prediction) -> Prediction:
         """Score a split's edges."""
         edges = np.asarray(self.features.graph.store[f"{split}_idx"], np.int64)
-        step = max(1, _NUMBERS_AT_A_TIME // max(1, self.features.width))
-        trees, scores = isinstance(self.model, boosting.BoostedColumns), []
-        for part in slices(len(edges), step):
-            some = edges[part]
-            scores.append(self.model(self.features.with_codes(some)[0] if trees else self.features(some)))
-        return Prediction(scores=np.concatenate(scores), label=prediction.label)
+        parts = slices(len(edges), max(1, _NUMBERS_AT_A_TIME // max(1, self.features.width)))
+        return Prediction(scores=np.concatenate([self._scores(edges[part]) for part in parts]), label=prediction.label)
+
+    def _scores(self, edges: Array) -> Array:
+        reads_codes = isinstance(self.model, boosting.BoostedColumns)
+        return self.model(self.features.with_codes(edges)[0] if reads_codes else self.features.standardized(edges))
 
     def state(self) -> tuple[dict[str, Array], list[str]]:
         """Return nothing: such a control is not served."""
@@ -131,7 +122,7 @@ class EdgeControls(LabelControls):
         sample = training_sample(train, features.columns, num_scores)
         features.fit(sample)
         label = np.asarray(labels[sample])
-        model = linear.fit(features(sample), label, manifest.label_type, num_scores)
+        model = linear.fit(features.standardized(sample), label, manifest.label_type, num_scores)
         samples, categories = [], list[int]()
         for split in ("train", "valid"):
             rows = sample_rows(np.asarray(graph.store[f"{split}_idx"], np.int64), _MOST_ROWS)

@@ -171,6 +171,10 @@ class OwnFeatures:
         for part, x in self._raw_parts(items):
             yield part, np.clip((x - self._mean) / self._scale, -_FAR, _FAR).astype(np.float32)
 
+    def whole(self, items: Array) -> Array:
+        """Return the features of some items in one piece, float32 (n, width)."""
+        return np.concatenate([x for _, x in self.parts(items)] or [np.empty((0, self.width), np.float32)])
+
     def _raw_parts(self, items: Array) -> Iterator[tuple[slice, Array]]:
         rows_an_item = 1 if self._offsets is None else max(1, len(self._numbers) // max(1, len(self._offsets) - 1))
         step = max(1, _NUMBERS_AT_A_TIME // (max(1, self.width) * rows_an_item))

@@ -56,8 +56,7 @@ class RowControl:
         features = OwnFeatures(*graph.read(manifest.target_type, columns, nodes, scratch), offsets)
         places = sample if rows is None else np.searchsorted(rows, ids.rows(sample))
         features.fit(places)
-        x = np.concatenate([part for _, part in features.parts(places)])
-        model = linear.fit(x, np.asarray(labels[sample]), manifest.label_type, num_scores)
+        model = linear.fit(features.whole(places), np.asarray(labels[sample]), manifest.label_type, num_scores)
         return cls(graph, features, rows, model)
 
     def state(self) -> tuple[dict[str, Array], list[str]]:

@@ -71,7 +71,7 @@ class LinearControl(MomentControl):
 
     def features(self, places: Array) -> Array:
         """Return them standardized, categories as columns of their own."""
-        return np.concatenate([x for _, x in self.own.parts(places)] or [np.empty((0, self.own.width), np.float32)])
+        return self.own.whole(places)
 
 
 @dataclass(frozen=True)
@@ -141,9 +141,8 @@ def _linear(
     sample = training_sample(labelled(train, graph.store["label"]), tuple(columns), num_scores)
     places = entities.places(sample)
     features.fit(places)
-    x = np.concatenate([part for _, part in features.parts(places)])
     label = np.asarray(graph.store["label"][sample])
-    model = linear.fit(x, label, graph.store.manifest.label_type, num_scores)
+    model = linear.fit(features.whole(places), label, graph.store.manifest.label_type, num_scores)
     return LinearControl(graph, entities, model, features)
 
 
