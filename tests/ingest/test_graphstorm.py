@@ -74,7 +74,7 @@ def write(folder: Path, said: dict[str, Any]) -> str:
 
 
 def test_the_recipe_of_links_runs(tmp_path: Path, home: Home) -> None:
-    path, made = import_graphstorm(write(tmp_path, description(tmp_path)), None, 2)
+    path, notes = import_graphstorm(write(tmp_path, description(tmp_path)), None, 2)
     assert path == tmp_path / "movielens-graphmill" / "recipe.yaml"
     recipe = load_recipe(str(path))
     data = Prepared(home, recipe)
@@ -88,7 +88,7 @@ def test_the_recipe_of_links_runs(tmp_path: Path, home: Home) -> None:
         **{"user": 2, "movie": 1},
         "genre": 0,
     }
-    said = "\n".join(made.notes)
+    said = "\n".join(notes)
     for words in (
         "nodes user: JSON is written as Parquet",
         "title: bert_hf of bert-base-uncased becomes a column of texts",
@@ -99,7 +99,7 @@ def test_the_recipe_of_links_runs(tmp_path: Path, home: Home) -> None:
         "nodes movie: classification of label is another task; --task 1 makes its recipe",
     ):
         assert words in said
-    assert all(f"#   {note}" in path.read_text() for note in made.notes)
+    assert all(f"#   {note}" in path.read_text() for note in notes)
 
 
 def test_the_recipe_of_nodes_runs(tmp_path: Path, home: Home) -> None:
@@ -119,12 +119,12 @@ def test_the_recipe_of_edges_with_labels_runs(tmp_path: Path, home: Home) -> Non
     rating = {"task_type": "classification", "label_col": "stars", "split_pct": [0.8, 0.1, 0.1]}
     said["edges"] = [said["edges"][1], said["edges"][0] | {"labels": [rating]}, said["edges"][2]]
     said["nodes"][1]["features"].append({"feature_col": "year", "transform": {"name": "standard"}})
-    path, made = import_graphstorm(write(tmp_path, said), None, 2)
+    path, notes = import_graphstorm(write(tmp_path, said), None, 2)
     data = Prepared(home, load_recipe(str(path)))
     assert (data.graph.manifest.task, data.graph.manifest.num_classes) == ("edge", 3)
     assert [one.name for one in data.dataset.manifest.edge_types] == ["user__rating__movie", "movie__has_a__genre"]
     assert load_recipe(str(path)).train.loader.name == "labelled_edge"
-    assert "numbers that standardize was for: min_max, as all others (preprocess.transforms)" in made.notes
+    assert "numbers that standardize was for: min_max, as all others (preprocess.transforms)" in notes
     rating.pop("split_pct")
     rating["custom_split_filenames"] = {"train": "a.json", "valid": "b.json", "test": "c.json"}
     with pytest.raises(DataError, match="labelled edges are not split by files"):
@@ -143,9 +143,9 @@ def test_splits_in_files(tmp_path: Path, home: Home, ending: str) -> None:
             pq.write_table(part.select(["what", "who"]), tmp_path / f"{name}.parquet")
     files = {"train": "x.json", "valid": f"valid.{ending}", "test": f"test.{ending}", "column": ["who", "what"]}
     said["edges"][0]["labels"] = [{"task_type": "link_prediction", "custom_split_filenames": files}]
-    path, made = import_graphstorm(write(tmp_path, said), None, 2)
+    path, notes = import_graphstorm(write(tmp_path, said), None, 2)
     assert Prepared(home, load_recipe(str(path))).graph.manifest.splits["test"] == 30
-    assert any("the train file is not read" in note for note in made.notes)
+    assert any("the train file is not read" in note for note in notes)
 
 
 def without_labels(said: dict[str, Any]) -> None:

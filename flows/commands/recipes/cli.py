@@ -241,14 +241,14 @@ def import_recipe(
     from flows.terminal.console import err, print_result
     from tasks.ingest.graphstorm.write import import_graphstorm
 
-    recipe, made = import_graphstorm(description, out, task)
+    recipe, notes = import_graphstorm(description, out, task)
 
     def show() -> None:
-        for note in made.notes:
+        for note in notes:
             err().print(f"not as it was: {note}", markup=False, highlight=False, soft_wrap=True)
         print(recipe)
 
-    print_result(as_json, {"recipe": str(recipe), "notes": made.notes}, show)
+    print_result(as_json, {"recipe": str(recipe), "notes": notes}, show)
 
 
 @app.command()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,22 +32,11 @@ _TEXTS = {"tokenize_hf", "bert_hf"}
 _READ = {
     "nodes": {"node_type", "files", "format", "node_id_col", "features", "labels"},
     "edges": {"source_id_col", "dest_id_col", "relation", "files", "format", "features", "labels"},
+    "labels": {"task_type", "label_col", "split_pct", "custom_split_filenames"},
 }
 _NOT_A_WORD = re.compile(r"[^A-Za-z0-9_.-]+")
 Convert = Callable[[str, Sequence[str]], str]
 """Writes JSON lines, some files of a table, as Parquet below the output folder and returns its path."""
-
-
-@dataclass
-class Imported:
-    """What came of a description."""
-
-    dataset: dict[str, Any]
-    """Options of the data set `tables`."""
-    transforms: list[str] = field(default_factory=list)
-    """Names of transforms for numbers."""
-    notes: list[str] = field(default_factory=list)
-    """What was not taken over, or otherwise."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +55,11 @@ class Label:
         """`classification`, `regression` or `link_prediction`."""
         return str(self.said.get("task_type"))
 
+    @property
+    def can_be(self) -> bool:
+        """Whether there is such a task here."""
+        return self.task_type in _TASK_TYPES or (self.kind == "edges" and self.task_type == "link_prediction")
+
 
 class Importer:
     """Reads one description."""
@@ -74,31 +68,36 @@ class Importer:
         """`said`: what the file holds."""
         self.path, self.said, self.convert = path, said, convert
         self.notes: list[str] = []
+        """What was not taken over, or otherwise."""
         self.transforms: list[str] = []
+        """Names of transforms for numbers."""
         self.labels: list[Label] = []
 
-    def read(self, task: int | None = None) -> Imported:
-        """Return the data set of one task, the first that can be, or that of a number from 1. Raises DataError."""
+    def read(self, task: int | None = None) -> dict[str, Any]:
+        """Return the options of the data set `tables` for one task, the first that can be, or by its number from 1.
+
+        Raises DataError.
+        """
         self._check_version()
         nodes = [self._nodes(one, place) for place, one in enumerate(self._entries("nodes"))]
         edges = [self._edges(one, place) for place, one in enumerate(self._entries("edges"))]
-        types = [one["type"] for one in nodes]
-        for name, count in Counter(types).items():
-            if count > 1:
-                raise self._error(
-                    f"nodes of type {name} stand in {count} blocks; join them into one table, by their ids"
-                )
+        types = Counter(one["type"] for one in nodes)
+        for name in [name for name, count in types.items() if count > 1]:
+            raise self._error(
+                f"nodes of type {name} stand in {types[name]} blocks; join them into one table, by their ids"
+            )
         for one in edges:
-            if {one["source_type"], one["target_type"]} & set(types):
+            if {one["source_type"], one["target_type"]} & types.keys():
                 one["on_unknown_id"] = "drop"  # as construct_graph does unless it is told otherwise
-        dataset: dict[str, Any] = {"name": "tables", "title": self._word(self.path.stem, "title"), "directed": True}
-        label = self._chosen(task)
-        dataset |= self._of_task(label, nodes, edges)
-        transforms = list(dict.fromkeys(self.transforms))
-        for name in transforms[1:]:
-            self.notes.append(f"numbers that {name} was for: {transforms[0]}, as all others (preprocess.transforms)")
-        kept = self._without_reverses(edges, dataset.get("target_relation"))
-        return Imported({**dataset, "nodes": nodes, "edges": kept}, transforms[:1], self.notes)
+        of_task = self._of_task(self._chosen(task), nodes, edges)
+        self.transforms, others = self.transforms[:1], self.transforms[1:]
+        for name in others:
+            self.notes.append(
+                f"numbers that {name} was for: {self.transforms[0]}, as all others (preprocess.transforms)"
+            )
+        kept = self._without_reverses(edges, of_task.get("target_relation"))
+        title = self._word(self.path.stem, "title")
+        return {"name": "tables", "title": title, "directed": True, **of_task, "nodes": nodes, "edges": kept}
 
     def _check_version(self) -> None:
         if "graph" in self.said:
@@ -138,15 +137,14 @@ class Importer:
 
     def _columns(self, said: Mapping[str, Any], kind: str, place: int, where: str) -> dict[str, Any]:
         """Return the columns of features, by what is made of them, and remember the labels."""
-        for name in sorted(set(said) - _READ[kind]):
-            self.notes.append(f"{where}: {name} is not taken over")
+        self._note_others(where, said, _READ[kind])
         columns: dict[str, list[str]] = {"features": [], "categorical": [], "texts": []}
         for feature in said.get("features") or ():
             names = feature.get("feature_col")
             names = [names] if isinstance(names, str) else list(names or ())
             role = self._role(feature.get("transform") or {}, f"{where}: {', '.join(names)}")
-            for name in sorted(set(feature) & {"out_dtype"}):
-                self.notes.append(f"{where}: {', '.join(names)}: {name} is that of all (preprocess.feature_dtype)")
+            if "out_dtype" in feature:
+                self.notes.append(f"{where}: {', '.join(names)}: out_dtype is that of all (preprocess.feature_dtype)")
             if role is not None:
                 columns[role] += [name for name in names if name not in columns[role]]
         self.labels += [Label(where, kind, place, one) for one in said.get("labels") or ()]
@@ -154,7 +152,7 @@ class Importer:
 
     def _role(self, transform: Mapping[str, Any], what: str) -> str | None:
         """Return what columns of a transform are here: `features`, `categorical` or `texts`; None: left out."""
-        name = transform.get("name")
+        name, options = transform.get("name"), sorted(set(transform) - {"name"})
         if name in _TEXTS:
             model = transform.get("bert_model", "its model")
             self.notes.append(
@@ -170,17 +168,17 @@ class Importer:
                 self.notes.append(f"{what}: the mapping is not taken over; categories are numbered as they come")
             return "categorical"
         if name in _NUMBERS:
-            self.transforms.append(_NUMBERS[name])
-            options = sorted(set(transform) - {"name"})
+            if _NUMBERS[name] not in self.transforms:
+                self.transforms.append(_NUMBERS[name])
             if name not in _AS_IT_IS or options:
                 given = f" ({', '.join(options)})" if options else ""
                 self.notes.append(f"{what}: {name}{given} becomes {_NUMBERS[name]}, fitted on training rows")
             return "features"
-        if name is not None or set(transform) - {"name"}:
-            said = name or ", ".join(sorted(transform))
-            if name == "edge_dst_hard_negative":
-                self.notes.append(f"{what}: hard negatives are not taken over; the column is left out")
-                return None
+        if name == "edge_dst_hard_negative":
+            self.notes.append(f"{what}: hard negatives are not taken over; the column is left out")
+            return None
+        if name is not None or options:
+            said = name or ", ".join(options)
             self.notes.append(f"{what}: the transform {said} is not taken over; the numbers are read as they are")
         return "features"
 
@@ -214,14 +212,11 @@ class Importer:
             raise self._error("names no labels, so nothing is predicted: give a node or edge type `labels`")
         if task is not None and not 1 <= task <= len(labels):
             raise self._error(f"has {len(labels)} tasks, and --task is {task}")
-        usable = [number for number, one in enumerate(labels) if self._can_be(one)]
-        if task is None and not usable:
-            raise self._error(f"{labels[0].where}: {labels[0].task_type} of {labels[0].kind} cannot be taken over")
-        number = usable[0] if task is None else task - 1
+        usable = [number for number, one in enumerate(labels) if one.can_be]
+        number = task - 1 if task is not None else usable[0] if usable else 0
         if number not in usable:
-            raise self._error(
-                f"--task {task}: {labels[number].task_type} of {labels[number].kind} cannot be taken over"
-            )
+            where = labels[number].where if task is None else f"--task {task}"
+            raise self._error(f"{where}: {labels[number].task_type} of {labels[number].kind} cannot be taken over")
         for other, one in enumerate(labels):
             if other != number:
                 column = f" of {one.said['label_col']}" if one.said.get("label_col") else ""
@@ -229,13 +224,8 @@ class Importer:
                 self.notes.append(f"{one.where}: {one.task_type}{column} is another task{way_out}")
         return labels[number]
 
-    @staticmethod
-    def _can_be(label: Label) -> bool:
-        return label.task_type in _TASK_TYPES or (label.kind == "edges" and label.task_type == "link_prediction")
-
     def _of_task(self, label: Label, nodes: list[dict[str, Any]], edges: list[dict[str, Any]]) -> dict[str, Any]:
-        for name in sorted(set(label.said) - {"task_type", "label_col", "split_pct", "custom_split_filenames"}):
-            self.notes.append(f"{label.where}: {name} is not taken over")
+        self._note_others(label.where, label.said, _READ["labels"])
         split = self._split(label)
         if label.task_type not in _TASK_TYPES:
             table = edges[label.place]
@@ -306,20 +296,18 @@ class Importer:
 
     def _without_reverses(self, edges: list[dict[str, Any]], target: str | None) -> list[dict[str, Any]]:
         """Leave relations out that are another one read backwards: preprocess makes reverses, and never of held-out."""
-        kept: list[dict[str, Any]] = []
-        for one in sorted(
-            edges, key=lambda one: one["relation"] != target and "label" not in one
-        ):  # what is predicted stays
-            backwards = (one["files"], one["target"], one["source"], one["target_type"], one["source_type"])
-            names = ("files", "source", "target", "source_type", "target_type")
-            other = next((kept_one for kept_one in kept if backwards == tuple(kept_one[name] for name in names)), None)
+        names = ("source", "target", "source_type", "target_type")
+        backwards = ("target", "source", "target_type", "source_type")
+        seen: dict[tuple[str, ...], dict[str, Any]] = {}
+        # What is predicted comes first, and stays.
+        for one in sorted(edges, key=lambda one: one["relation"] != target and "label" not in one):
+            other = seen.get((str(one["files"]), *(one[name] for name in backwards)))
             if other is None:
-                kept.append(one)
-            else:
-                self.notes.append(
-                    f"edges {one['relation']}: {other['relation']} backwards, which preprocess makes itself"
-                )
-        return [one for one in edges if one in kept]
+                seen[str(one["files"]), *(one[name] for name in names)] = one
+                continue
+            self.notes.append(f"edges {one['relation']}: {other['relation']} backwards, which preprocess makes itself")
+            edges = [kept for kept in edges if kept is not one]
+        return edges
 
     # ---- words
 
@@ -330,6 +318,9 @@ class Importer:
             note = f"{what} {text!r} is called {word}"
             self.notes += [] if note in self.notes else [note]
         return word
+
+    def _note_others(self, where: str, said: Mapping[str, Any], read: set[str]) -> None:
+        self.notes += [f"{where}: {name} is not taken over" for name in sorted(set(said) - read)]
 
     def _wanted(self, said: Mapping[str, Any], name: str, where: str) -> Any:
         if not said.get(name):

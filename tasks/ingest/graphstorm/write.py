@@ -12,7 +12,7 @@ import yaml
 
 from configs.errors import DataError
 from configs.source_files import read_json, user_path
-from tasks.ingest.graphstorm.read import Imported, Importer
+from tasks.ingest.graphstorm.read import Importer
 from tasks.storage.artifacts import write_atomic
 from tasks.storage.file_names import file_name
 from tasks.storage.outputs.parquet_output import ParquetOutput
@@ -21,7 +21,7 @@ _RECIPE = "recipe.yaml"
 _LINES = 1 << 16
 
 
-def import_graphstorm(given: str, out: str | None, task: int | None) -> tuple[Path, Imported]:
+def import_graphstorm(given: str, out: str | None, task: int | None) -> tuple[Path, list[str]]:
     """Write a recipe into a folder, by default beside the JSON; return where, and what was not taken over.
 
     Raises DataError: the JSON is none, a table of it cannot be read, or the folder has a recipe already.
@@ -34,14 +34,14 @@ def import_graphstorm(given: str, out: str | None, task: int | None) -> tuple[Pa
     recipe = folder / _RECIPE
     if recipe.exists():
         raise DataError("is there already; remove it, or give another folder (--out)", path=recipe)
-    made = Importer(path, said, lambda what, files: _as_parquet(folder, what, files)).read(task)
+    importer = Importer(path, said, lambda what, files: _as_parquet(folder, what, files))
+    dataset = importer.read(task)
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(recipe, _text(path, made).encode())
-    return recipe, made
+    write_atomic(recipe, _text(importer, dataset).encode())
+    return recipe, importer.notes
 
 
-def _text(path: Path, made: Imported) -> str:
-    dataset = made.dataset
+def _text(made: Importer, dataset: dict[str, Any]) -> str:
     types = {one[end] for one in dataset["edges"] for end in ("source_type", "target_type")}
     is_link, is_typed = dataset["task"] == "link", len(types) > 1 or len(dataset["edges"]) > 1
     model = {"name": "rgcn" if is_typed else "graphsage", "hidden_dim": 64, "num_layers": 2, "dropout": 0.1}
@@ -53,7 +53,7 @@ def _text(path: Path, made: Imported) -> str:
         recipe["preprocess"] = {"transforms": [{"name": name} for name in made.transforms]}
     recipe |= {"model": model, "train": {"loader": loader, "epochs": 20, "learning_rate": 0.005}}
     notes = "".join(f"#   {note}\n" for note in made.notes)
-    head = f"# Made of {path.name} (GraphStorm) by `graphmill import graphstorm`."
+    head = f"# Made of {made.path.name} (GraphStorm) by `graphmill import graphstorm`."
     said = f"{head} Not taken over, or otherwise:\n{notes}" if notes else f"{head}\n"
     return said + str(yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True, width=120))
 
