@@ -5,7 +5,7 @@ Nothing is drawn in the place of a row that is left out, and what is later than 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from models.relational.batch import RelationBlock, TypedBatch
 from tasks.arrays import Array, offsets
 from tasks.explain.answers import Answer, Words, relation_words
 from tasks.explain.asked_score import AskedScore, asked_score
-from tasks.explain.base import Effects, Explanation
+from tasks.explain.base import Effects, Explanation, Part
 from tasks.explain.configs import RemovalConfig
 from tasks.explain.neighborhood import EdgeUnits, Neighborhood
 from tasks.inference.opened import Opened
@@ -67,56 +67,44 @@ class SampledRows:
         hop[hop == 0] = 1
         self.seed = int(self.first[model.facts.seed_type]) + int(batch.rows[0])
         hop[self.seed] = 0
-        units = self._units()
-        self.hood = Neighborhood(np.concatenate(self.nodes), hop, [], [], units, is_whole=True)
+        self.hood = Neighborhood(np.concatenate(self.nodes), hop, [], [], self._units(), is_whole=True)
         with evaluating(model):
             self.asked = asked.likeliest(model(batch))
 
     def _units(self) -> EdgeUnits:
-        ends = [
-            np.stack([edges.indices.cpu().numpy(), edges.adjacency.targets().cpu().numpy()], 1)
-            + self.first[[edges.source_type, edges.target_type]]
-            for block in self.batch.blocks
-            for edges in block.relations
-        ]
-        numbers = [max(edges.number, 0) for block in self.batch.blocks for edges in block.relations]
-        relation = np.repeat(numbers, [len(one) for one in ends])
-        every = np.column_stack([np.concatenate(ends), relation]).astype(np.int64)
-        distinct, count = np.unique(every, axis=0, return_counts=True)
-        source, target, number = distinct.T
+        triples = []
+        for edges in (one for block in self.batch.blocks for one in block.relations):
+            source, target = edges.indices.cpu().numpy(), edges.adjacency.targets().cpu().numpy()
+            ends = source + self.first[edges.source_type], target + self.first[edges.target_type]
+            triples.append(np.stack([*ends, np.full(len(source), max(edges.number, 0))]))
+        distinct, count = np.unique(np.concatenate(triples, 1), axis=1, return_counts=True)
+        source, target, number = distinct
         return EdgeUnits(source, target, number, count, both_ways=False)
 
     def explain(self, most: int) -> Explanation:
         """Leave out rows one by one, the nearest first, and all rows of each table."""
         score, every = self._score(self.batch), np.argsort(self.hood.hop, kind="stable")[1:]
-        rows = np.sort(every[:most])
+        rows, table = np.sort(every[:most]), np.searchsorted(self.first, every, side="right") - 1
         notes = [] if len(rows) == len(every) else [f"the {most:,} nearest of {len(every):,} rows are left out"]
-        kinds = [kind for kind in range(len(self.nodes)) if self._rows_of(kind)]
-        places = self.first[-1] + np.array(kinds, np.int64)
-        of_tables, of_rows = (
-            np.array([self._score(self._without(some)) for some in left_out])
-            for left_out in ([self._rows_of(kind) for kind in kinds], [[row] for row in rows.tolist()])
-        )
-        found = [
-            Effects("table", score - of_tables, places, without=of_tables),
-            Effects("node", score - of_rows, rows, without=of_rows),
-        ]
+        tables, found = np.unique(table), list[Effects]()
+        parts: dict[Part, tuple[Array, list[Array]]] = {
+            "table": (self.first[-1] + tables, [every[table == one] for one in tables]),
+            "node": (rows, list(rows[:, None])),
+        }
+        for part, (places, left_out) in parts.items():
+            without = np.array([self._score(self._without(some)) for some in left_out])
+            found.append(Effects(part, score - without, places, without=without))
         return Explanation(score, found, notes)
-
-    def _rows_of(self, kind: int) -> list[int]:
-        rows = range(int(self.first[kind]), int(self.first[kind + 1]))
-        return [row for row in rows if row != self.seed]
 
     def _score(self, batch: TypedBatch) -> float:
         with evaluating(self.model):
             return float(self.asked.value(self.model(batch))[0])
 
-    def _without(self, rows: list[int]) -> TypedBatch:
+    def _without(self, rows: Array) -> TypedBatch:
         """Return the batch without edges from or to some rows."""
-        gone = torch.zeros(int(self.first[-1]), dtype=torch.bool)
+        gone = torch.zeros(int(self.first[-1]), dtype=torch.bool, device=self.batch.inputs.types[0].node_ids.device)
         gone[rows] = True
-        device = self.batch.inputs.types[0].node_ids.device
-        by_type = [part.to(device) for part in torch.split(gone, np.diff(self.first).tolist())]
+        by_type = torch.split(gone, np.diff(self.first).tolist())
         blocks = [
             replace(block, relations=[_kept(edges, by_type) for edges in block.relations])
             for block in self.batch.blocks
@@ -124,7 +112,7 @@ class SampledRows:
         return replace(self.batch, blocks=blocks)
 
 
-def _kept(edges: RelationBlock, gone: list[Tensor]) -> RelationBlock:
+def _kept(edges: RelationBlock, gone: Sequence[Tensor]) -> RelationBlock:
     targets = edges.adjacency.targets()
     keep = ~(gone[edges.source_type][edges.indices.long()] | gone[edges.target_type][targets])
     counts = torch.bincount(targets[keep], minlength=len(edges.indptr) - 1)
