@@ -92,10 +92,9 @@ def edge_ends(layer: Sample) -> tuple[Array, Array]:
 
 def forward_relations(names: tuple[str, ...]) -> Array:
     """Return the number of each type's forward type, int64 (R,): `b__rev_x__a` was made of `a__x__b`."""
-    numbers = {name: number for number, name in enumerate(names)}
-    forward = np.arange(len(names))
+    made_of = {}
     for number, name in enumerate(names):
-        target, _, rest = name.partition("__rev_")
-        middle, _, source = rest.rpartition("__")
-        forward[number] = numbers.get(f"{source}__{middle}__{target}", number) if rest else number
-    return forward
+        source, _, rest = name.partition("__")
+        relation, _, target = rest.rpartition("__")
+        made_of[f"{target}__rev_{relation}__{source}"] = number
+    return np.array([made_of.get(name, number) for number, name in enumerate(names)])
