@@ -42,29 +42,20 @@ from tasks.storage.artifacts import ArtifactStore
 from tasks.storage.home import Home
 
 RESULTS = Path(__file__).parent / "results"
-ACTS = (
-    "kill rank",
-    "kill place",
-    "kill raylet",
-    "kill launcher",
-    "kill command",
-    "kill head",
-    "turn off",
-    "turn off and on",
-    "cut",
-    "cut 5 s",
-    "full disk",
-)
 PHASES = ("preprocess", "joining", "rehearsal", "batches", "validation", "checkpoint", "end", "evaluation")
 EPOCHS = 15
 _WORDS = {
     "kill rank": ("tasks.train.worker", "tasks.supervise"),
     "kill place": ("ray::Place",),
     "kill raylet": ("raylet/raylet",),
-    "kill head": ("gcs/gcs_server",),
     "kill launcher": ("tasks.cluster.launch", "tasks.cluster.shards"),
     "kill command": ("flows.cli",),
+    "kill head": ("gcs/gcs_server",),
 }
+ACTS = (*_WORDS, "turn off", "turn off and on", "cut", "cut 5 s", "full disk")
+_RUNS = {"joining": "tasks.cluster.launch", "evaluation": "tasks.evaluate.worker"}
+_FILES = {"preprocess": "preprocess-*", "rehearsal": "train-*/logs/rank-*.log", "checkpoint": "train-*/.*.pt.*"}
+"""What runs, or lies in the home's `work`, in a phase."""
 _OURS = ("tasks.train.worker", "tasks.supervise", "tasks.cluster", "flows.cli", "ray::Place", "ray::HomeFiles")
 _OF_MACHINE_0 = ("kill head", "kill launcher", "kill command")
 _OF_OTHERS = ("kill raylet", "turn off", "turn off and on", "cut", "cut 5 s", "full disk")
@@ -152,7 +143,7 @@ def draw(count: int, seed: int) -> list[Fault]:
     return faults
 
 
-class Job:
+class Job(contextlib.AbstractContextManager["Job"]):
     """One job on its cluster; a context, at whose end nothing of it runs any more."""
 
     def __init__(self, kind: Kind, folder: Path) -> None:
@@ -173,9 +164,6 @@ class Job:
             raise
         self.home = self.cluster.home
         self.process: subprocess.Popen[Any]
-
-    def __enter__(self) -> Job:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.machines.close()
@@ -201,24 +189,14 @@ class Job:
 
     def reached(self, phase: str, epoch: int) -> bool:
         """Whether the job is in a phase now; of the training's phases at an epoch or later."""
-        running = [" ".join(words) for words in self.machines.machines[0].running().values()]
-        if phase == "preprocess":
-            return any(True for _ in self._work("preprocess-*"))
-        if phase == "evaluation":
-            return any("tasks.evaluate.worker" in words for words in running)
-        if phase == "joining":
-            return any("tasks.cluster.launch" in words for words in running)
-        if phase == "rehearsal":
-            return any(True for _ in self._work("train-*/logs/rank-*.log"))
-        if phase == "end":
-            return self.epochs() >= EPOCHS
-        if self.epochs() < epoch:
+        if phase in _RUNS:
+            return any(_RUNS[phase] in " ".join(words) for words in self.machines.machines[0].running().values())
+        is_early = phase in ("preprocess", "rehearsal")
+        if not is_early and self.epochs() < (EPOCHS if phase == "end" else epoch):
             return False
         if phase == "validation":
-            return any("validating" in _text(path) for path in self._work("train-*/progress.json"))
-        if phase == "checkpoint":
-            return any(True for _ in self._work("train-*/.*.pt.*"))
-        return True
+            return "validating" in self.steps()
+        return phase not in _FILES or any(True for _ in self._work(_FILES[phase]))
 
     def epochs(self) -> int:
         """Return how many epochs the training has recorded."""
@@ -297,9 +275,10 @@ def mend(job: Job, fault: Fault) -> None:
     job.machines.tell_network(f"mend {fault.machine}")
     subprocess.run(["umount", str(job.folder / f"cache-{fault.machine}")], check=False, capture_output=True)
     if fault.act in ("kill head", "kill raylet", "turn off", "cut"):
-        for number in range(fault.kind.machines) if fault.act == "kill head" else [fault.machine]:
+        lost = range(fault.kind.machines) if fault.act == "kill head" else [fault.machine]
+        for number in lost:
             job.machines.kill(number)
-        for number in range(fault.kind.machines) if fault.act == "kill head" else [fault.machine]:
+        for number in lost:
             job.cluster.begin(number)
 
 
