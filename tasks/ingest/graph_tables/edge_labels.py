@@ -11,7 +11,7 @@ from configs.errors import DataError, RecipeError
 from tasks.arrays import Array
 from tasks.ingest.graph_tables.configs import TablesConfig
 from tasks.ingest.graph_tables.edges import EdgeReader
-from tasks.ingest.graph_tables.labels import LabelStore, label_fields
+from tasks.ingest.graph_tables.labels import LabelStore, label_columns, label_fields
 from tasks.ingest.graph_tables.nodes import SplitColumn
 from tasks.ingest.graph_tables.splits import deal_labelled
 from tasks.ingest.labels import check_labelled, has_label, say_unlabelled
@@ -36,7 +36,7 @@ class LabelledEdges:
         self._split = SplitColumn(config.split.column) if config.split.column else None
         if config.split.by == "time" and not self.edges.time:
             raise RecipeError("dataset.split.by: time needs a time column in the edges (edges.time)")
-        label = self._label_columns()
+        label = label_columns(config, self.edges)
         label_texts, self.numbers = self.labels.csv_kinds(label)
         others = [column for column in (config.split.column, self.edges.id) if column is not None]
         self.columns, self.texts = (*label, *others), (*label_texts, *others)
@@ -47,14 +47,6 @@ class LabelledEdges:
         triplet = self.edges.source_type, file_name(self.edges.relation), self.edges.target_type
         table = f"{EDGE_IDS}/{joined_name(triplet)}"
         self._ids = self._stack.enter_context(self.writer.table(table)) if self.edges.id else None
-
-    def _label_columns(self) -> tuple[str, ...]:
-        """Return the columns of labels; none where nothing trains and the files have no such column."""
-        from tasks.ingest.tables.intake import table_files
-
-        label = self.edges.label
-        there = self.config.split.by != "none" or set(label) <= set(table_files(self.edges).column_names())
-        return label if there else ()
 
     def deal(self, batch: TableBatch, parts: dict[str, Array], first: int) -> dict[str, Array]:
         """Remember what is said of some edges, whose rows begin with `first`, and return all of them."""

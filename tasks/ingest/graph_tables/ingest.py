@@ -15,7 +15,7 @@ from tasks.ingest.graph_tables.configs import TablesConfig
 from tasks.ingest.graph_tables.edge_labels import LabelledEdges
 from tasks.ingest.graph_tables.edges import EdgeReader, Triplet, discover_nodes
 from tasks.ingest.graph_tables.graphs import ingest_graphs
-from tasks.ingest.graph_tables.labels import LabelStore, label_fields, read_labels
+from tasks.ingest.graph_tables.labels import LabelStore, label_columns, label_fields, read_labels
 from tasks.ingest.graph_tables.link_splits import LinkSplitter
 from tasks.ingest.graph_tables.memberships import Memberships
 from tasks.ingest.graph_tables.nodes import SplitColumn, scan_nodes, write_nodes
@@ -139,13 +139,6 @@ def _ingest_graph(config: TablesConfig, context: StageContext, intake: Intake) -
     )
 
 
-def _has_labels(config: TablesConfig, table: NodeTableConfig) -> bool:
-    """Whether a table's labels are to be read: where nothing trains they may be missing, columns and all."""
-    if config.split.by != "none" or not table.files:
-        return bool(table.label)
-    return bool(table.label) and set(table.label) <= set(table_files(table).column_names())
-
-
 def _node_sets(config: TablesConfig) -> dict[str, NodeSet]:
     """All node types: those with a table first, then those that only edges name."""
     tables: dict[str, NodeTableConfig | None] = {table.type: table for table in config.nodes}
@@ -181,7 +174,7 @@ def _scan(
     owner = None
     split = SplitColumn(config.split.column) if config.split.column and config.task == "node" else None
     for kind, node_set in nodes.items():
-        inside = labels if kind == target and _has_labels(config, node_set.config) else None
+        inside = labels if kind == target and label_columns(config, node_set.config) else None
         with intake.problems.gathering() as ended:
             codes = scan_nodes(node_set, intake, inside, split if kind == target else None)
             owner = codes if kind == target else owner

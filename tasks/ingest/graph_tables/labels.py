@@ -27,8 +27,8 @@ from tasks.ingest.labels import (
 )
 from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import EXACT, numbers
-from tasks.ingest.tables.intake import OFTEN_MISSING, Intake
-from tasks.ingest.tables.table_configs import LabelFilesConfig
+from tasks.ingest.tables.intake import OFTEN_MISSING, Intake, table_files
+from tasks.ingest.tables.table_configs import EdgeTableConfig, LabelFilesConfig, NodeTableConfig
 from tasks.readers.columns import is_text, whole_numbers
 
 _OFTEN_NO_LABEL = OFTEN_MISSING - {"-", "unknown"} | {"nan", "nat"}
@@ -195,6 +195,12 @@ class LabelStore:
         rank = np.full(self._classes.count, -1, np.int64)
         rank[met[order]] = np.arange(len(order))
         return keys.take(pa.array(order)).cast(pa.string()), rank
+
+
+def label_columns(config: TablesConfig, table: NodeTableConfig | EdgeTableConfig) -> tuple[str, ...]:
+    """Return a table's columns of labels that are read: none where nothing trains and its files have no such column."""
+    may_lack = config.split.by == "none" and table.files
+    return () if may_lack and not set(table.label) <= set(table_files(table).column_names()) else table.label
 
 
 def label_fields(config: TablesConfig, labels: Array | None, names: pa.Array | None) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -23,10 +22,6 @@ from tasks.sampling.relational.batches import TypedNeighborhoods
 from tasks.storage.file_names import joined_name
 from tasks.storage.graph_facts import LINKS_RELATION, task_relation
 from tasks.storage.graph_store import ALWAYS, GraphStore
-
-if TYPE_CHECKING:
-    pass
-
 
 _NEWEST = 256
 """Of what a candidate was had in, the newest so many tell what it was had together with."""
