@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, Field
 
 from configs.base import ConfigModel
 
@@ -44,12 +44,4 @@ def _checked(rule: str) -> str:
     return rule
 
 
-def _as_text(value: Any) -> Any:
-    """Take `{precision: 0.9}` too, as YAML reads it."""
-    if isinstance(value, dict) and len(value) == 1:
-        [(name, goal)] = value.items()
-        return f"{name}={goal}"
-    return value
-
-
-ThresholdRule = Annotated[str, BeforeValidator(_as_text), AfterValidator(_checked)]
+ThresholdRule = Annotated[str, AfterValidator(_checked)]
