@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -63,17 +64,21 @@ class KeptVectors:
     def missing(self, keys: Array) -> Array:
         """Return which of some keys (n,) have no vector, bool; those that are there count as used today."""
         unique, places = np.unique(keys, return_inverse=True)
-        there = np.zeros(len(unique), np.bool_)
+        there, today = np.zeros(len(unique), np.bool_), int(time.time()) // _DAY_SECONDS
         with self._open() as connection:
-            today = int(time.time()) // _DAY_SECONDS
-            for part in blocks(len(unique), _ASKED):
-                asked = unique[part].tolist()
-                marks = _marks(asked)
-                rows = connection.execute(f"SELECT key, used FROM vectors WHERE key IN ({marks})", asked).fetchall()
+            for part, rows in self._rows(connection, unique, "used"):
                 there[part] = np.isin(unique[part], np.array([key for key, _ in rows], unique.dtype))
-                if any(used < today for _, used in rows):
-                    connection.execute(f"UPDATE vectors SET used = ? WHERE key IN ({marks})", [today, *asked])
+                old = [(today, key) for key, used in rows if used < today]
+                connection.executemany("UPDATE vectors SET used = ? WHERE key = ?", old)
         return ~there[places.reshape(-1)]
+
+    @staticmethod
+    def _rows(connection: sqlite3.Connection, keys: Array, column: str) -> Iterator[tuple[slice, list[Any]]]:
+        """Yield some keys at a time, and the keys among them that are there, each with a column's value."""
+        for part in blocks(len(keys), _ASKED):
+            asked = keys[part].tolist()
+            query = f"SELECT key, {column} FROM vectors WHERE key IN ({','.join('?' * len(asked))})"
+            yield part, connection.execute(query, asked).fetchall()
 
     def add(self, keys: Array, vectors: Array) -> None:
         """Keep vectors (n, dim) by their keys (n,), all of them or none."""
@@ -87,10 +92,8 @@ class KeptVectors:
         unique, places = np.unique(keys, return_inverse=True)
         vectors, there = np.zeros((len(unique), self.dim), np.float16), np.zeros(len(unique), np.bool_)
         with self._open() as connection:
-            for part in blocks(len(unique), _ASKED):
-                asked = unique[part].tolist()
-                query = f"SELECT key, vector FROM vectors WHERE key IN ({_marks(asked)})"
-                rows = [row for row in connection.execute(query, asked) if len(row[1]) == 2 * self.dim]
+            for part, found in self._rows(connection, unique, "vector"):
+                rows = [row for row in found if len(row[1]) == 2 * self.dim]
                 at = part.start + np.searchsorted(unique[part], np.array([key for key, _ in rows], unique.dtype))
                 vectors[at] = np.frombuffer(b"".join(row[1] for row in rows), np.float16).reshape(-1, self.dim)
                 there[at] = True
@@ -140,7 +143,3 @@ def remove_unused(path: Path, before: float, *, dry_run: bool) -> int:
             connection.execute("VACUUM")
         return int(size or 0)
     return 0
-
-
-def _marks(asked: list[bytes]) -> str:
-    return ",".join("?" * len(asked))
