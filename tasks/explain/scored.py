@@ -14,7 +14,7 @@ from configs.errors import RecipeError
 from models.base import GraphModel
 from models.block import Batch, Block, Inputs
 from models.layers.output_heads import EdgeHead
-from tasks.arrays import Array
+from tasks.arrays import Array, offsets
 from tasks.explain.asked_score import AskedScore
 from tasks.explain.features import NO_FEATURES, Features
 from tasks.explain.neighborhood import Neighborhood, edge_ends, neighborhood_of
@@ -34,9 +34,9 @@ class Variants:
     """bool (V, U): units of edges that are left out."""
     lowered: Array
     """int64 (V, n): by how much that lowers each node's in-degree in the whole graph."""
-    feature: Array | None = None
-    """int64 (V,): a column (its number among `names`) that is as usual ..."""
-    place: Array | None = None
+    feature: Array
+    """int64 (V,): a column (its number among `names`) that is as usual, -1: none, ..."""
+    place: Array
     """int64 (V,): ... of this node, one of the seeds; columns of edges: of this unit, or -1: of the asked edge."""
 
 
@@ -89,8 +89,8 @@ class ScoredNeighborhood:
 
     def variants(self, count: int) -> Variants:
         """Return so many graphs that do not differ yet."""
-        hood = self.hood
-        return Variants(np.zeros((count, len(hood.units)), bool), np.zeros((count, len(hood.nodes)), np.int64))
+        removed, none = np.zeros((count, len(self.hood.units)), bool), np.full(count, -1)
+        return Variants(removed, np.zeros((count, len(self.hood.nodes)), np.int64), none, none)
 
     @property
     def at_once(self) -> int:
@@ -116,13 +116,12 @@ class ScoredNeighborhood:
             blocks, local = self._blocks(variants)
             inputs = _rows_of(self.inputs, local)
             own = self.own and [None if table is None else table.repeat(count, 1) for table in self.own]
-            if variants.feature is not None and variants.place is not None:
-                number = variants.feature - len(self.columns.names)  # among those of edges
-                graph = np.flatnonzero(number < 0)
-                rows = variants.place[graph] * count + graph
-                _set_usual([inputs.feat, inputs.feat_cat], self.columns, rows, variants.feature[graph])
-                graph = np.flatnonzero((number >= 0) & (variants.place < 0))
-                _set_usual(own or [], self.edge_columns, graph, number[graph])
+            number = variants.feature - len(self.columns.names)  # among those of edges
+            graph = np.flatnonzero((variants.feature >= 0) & (number < 0))
+            rows = variants.place[graph] * count + graph
+            _set_usual([inputs.feat, inputs.feat_cat], self.columns, rows, variants.feature[graph])
+            graph = np.flatnonzero((number >= 0) & (variants.place < 0))
+            _set_usual(own or [], self.edge_columns, graph, number[graph])
             return self.represented(blocks, inputs, own, count)
 
     def represented(
@@ -162,23 +161,18 @@ class ScoredNeighborhood:
             num_src, num_dst = len(layer.degree), len(layer.indptr) - 1
             copied = num_dst if number == 0 and not self.model.reads_degrees else num_src
             num_copied = copied if number == 0 else num_copied
-            indptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=num_dst * count))])
+            indptr = offsets(np.bincount(row, minlength=num_dst * count))
             of_edge = source[edge]
             indices = np.where(of_edge < copied, of_edge * count + graph, copied * (count - 1) + of_edge)
             degree = np.repeat(layer.degree, np.where(np.arange(num_src) < copied, count, 1))
             degree[: copied * count] -= variants.lowered[:, :copied].T.ravel()
-            block = Block(
-                torch.from_numpy(indptr),
-                torch.from_numpy(indices.astype(np.int32)),
-                len(degree),
-                degree=torch.from_numpy(degree),
-            )
+            ends, known = torch.from_numpy(indices.astype(np.int32)), torch.from_numpy(degree)
+            block = Block(torch.from_numpy(indptr), ends, len(degree), degree=known)
             assert layer.positions is not None
             block = self.features.attach(block, layer.positions[edge])
-            if variants.feature is not None and variants.place is not None:
-                rows = np.flatnonzero(hood.unit_of[number][edge] == variants.place[graph])
-                feature = variants.feature[graph[rows]] - len(self.columns.names)
-                _set_usual([block.edge_feat, block.edge_feat_cat], self.edge_columns, rows, feature)
+            rows = np.flatnonzero(hood.unit_of[number][edge] == variants.place[graph])
+            feature = variants.feature[graph[rows]] - len(self.columns.names)
+            _set_usual([block.edge_feat, block.edge_feat_cat], self.edge_columns, rows, feature)
             blocks.append(block)
         return blocks, np.repeat(np.arange(num_nodes), np.where(np.arange(num_nodes) < num_copied, count, 1))
 
