@@ -77,7 +77,7 @@ def _columns(opened: Opened) -> list[tuple[str, dict[str, Array]]]:
     for prefixes, suffix in ((("",), ""), (("edge_", "scored_"), " (edges)")):
         of_kind: dict[str, dict[str, Array]] = {}
         for prefix in prefixes:
-            features, table = Features.of(opened.store, opened.dataset, prefix), opened.store.get(f"{prefix}feat")
+            features, table = Features.of(opened.store, prefix), opened.store.get(f"{prefix}feat")
             first = 0 if table is None else table.shape[1]
             for number, name in enumerate(features.names):
                 places = np.flatnonzero(features.column_of == number)

@@ -46,7 +46,7 @@ def explain_items(
     explainer: Explainer = EXPLAINERS.create(EXPLAINERS.config(options))
     store, model, config = opened.store, opened.model, explainer.config
     prefix = "scored_" if isinstance(model.head, EdgeHead) else "edge_"
-    columns = [Features.of(store, opened.dataset, kind) for kind in ("", prefix)]
+    columns = [Features.of(store, kind) for kind in ("", prefix)]
     asked_for, relations = asked_score(store, model, classes, of_class), relation_words(store.manifest.edge_types)
     scored = ScoredNeighborhood(store, model, columns[0], asked_for, config.most_edges, columns[1])
     for item in items:

@@ -123,6 +123,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         neighbors = write_neighbors(context, writer, recipe.neighbors, recipe.preprocess.workers, ingested.num_edges)
         num_edges, indptr = neighbors.pop("num_edges"), view()["csc_indptr"]
     report = {"degrees": degree_report(indptr), "edges": counts, "transforms": built["transforms"]}
+    report["columns"] = built["columns"] | data.columns()
     if held_out is not None:
         report |= {"held_out": held_out.report(), "negatives": negatives}
     if built["texts"]:

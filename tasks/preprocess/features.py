@@ -118,7 +118,7 @@ class FeatureBuilder:
         return ranges
 
     def build(self, writer: ArrayWriter) -> dict[str, Any]:
-        """Run everything; returns feature_dim, categories, what was fitted, and where the numbers of texts are."""
+        """Run everything; returns feature_dim, categories, what was fitted, and which columns the arrays hold."""
         self._encode_texts()
         # A model's training may have learnt `fill_mean`, which then stands in `transform`.
         learned: list[dict[str, Any]] = [getattr(config, "transform", {}) for config in self.config.transforms]
@@ -154,6 +154,10 @@ class FeatureBuilder:
             "categories": out.categories,
             "type_columns": out.type_columns(),
             "transforms": self.described,
+            "columns": {
+                array: {t.source.name: t.column.dim for t in self.tracks if t.column.kind == kind}
+                for kind, array in _NAMES.items()
+            },
             "texts": {t.source.name: out.columns_of(t) for t in self.tracks if t.texts is not None},
         }
 

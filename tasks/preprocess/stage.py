@@ -45,5 +45,5 @@ def snapshot_view(recipe: Recipe) -> dict[str, Any]:
 
 
 STAGE: Stage[GraphManifest] = Stage(
-    "preprocess", 6, GraphManifest, ("ingest",), config, build_of("preprocess"), source=source
+    "preprocess", 7, GraphManifest, ("ingest",), config, build_of("preprocess"), source=source
 )

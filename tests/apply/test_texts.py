@@ -81,6 +81,8 @@ def test_texts_become_numbers_beside_the_others(home: Home, tmp_path: Path) -> N
     np.testing.assert_allclose(feat[:, 0], np.arange(N) / 9, rtol=1e-6)
     assert not feat[[1, 4, 5], 1:].any()
     assert prepared.graph.manifest.report["texts"] == {"memo": [1, 6]}
+    widths = {"feat": {"x": 1, "memo": 5}, "edge_feat": {"note": 5}}
+    assert prepared.graph.manifest.report["columns"] == widths | {"feat_cat": {}, "edge_feat_cat": {}}
     of_edges = expected(notes, np.ones(N - 1, bool))
     graph, order = prepared.graph, prepared.graph["csc_indices"]
     target = np.repeat(np.arange(N), np.diff(graph["csc_indptr"]))

@@ -50,7 +50,7 @@ def opened(home: Any) -> Opened:  # noqa: F811
 
 
 def looked_at(opened: Opened) -> ScoredNeighborhood:
-    store, features = opened.store, [Features.of(opened.store, opened.dataset, kind) for kind in ("", "scored_")]
+    store, features = opened.store, [Features.of(opened.store, kind) for kind in ("", "scored_")]
     asked = asked_score(store, opened.model, None, None)
     scored = ScoredNeighborhood(store, opened.model, features[0], asked, 10**6, features[1])
     scored.look_at(np.array([ASKED]))

@@ -65,7 +65,8 @@ def test_features_are_averaged_along_paths(make: Any, preprocess: Any, dtype: st
         np.testing.assert_allclose(
             feat[:, 3 * number : 3 * number + 3], scaled(rows), rtol=tolerance, atol=tolerance * 3
         )
-    assert graph.manifest.report["transforms"][-1]["widths"] == {f"features {path}": 3 for path in hops["features"]}
+    assert graph.manifest.report["transforms"][-1]["columns"] == [f"features {path}" for path in hops["features"]]
+    assert graph.manifest.report["columns"]["feat"] == {"x": 3} | {f"features {path}": 3 for path in hops["features"]}
 
 
 @pytest.mark.parametrize("loops", ["remove", "add"])

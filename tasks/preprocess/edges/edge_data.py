@@ -103,6 +103,11 @@ class EdgeData:
         """Columns of `edge_feat`."""
         return sum(feature.dim for feature in self.numeric)
 
+    def columns(self) -> dict[str, dict[str, int]]:
+        """Return the columns of `edge_feat` and of `edge_feat_cat`, and how many numbers or codes each has."""
+        tables = {"edge_feat": self.numeric, "edge_feat_cat": self.categorical}
+        return {name: {one.column: one.dim for one in features} for name, features in tables.items()}
+
     def _as_numbers(self, feature: FeatureColumn) -> FeatureColumn:
         """Return the column of a text's numbers; others as they are."""
         texts = self.texts.get(feature.column)

@@ -159,8 +159,9 @@ class Hops:
             shutil.rmtree(scratch)
         widths = {name: x.shape[1] for name, x in columns.items()}
         plain = {name: {"mean": mean.tolist(), "deviation": wide.tolist()} for name, (mean, wide) in scales.items()}
-        added = {"transform": "hops", "columns": list(widths), "widths": widths, "scales": plain}
-        return {**built, "feature_dim": dim, "transforms": [*built["transforms"], added]}
+        added = {"transform": "hops", "columns": list(widths), "scales": plain}
+        of_arrays = {**built["columns"], "feat": built["columns"]["feat"] | widths}
+        return {**built, "feature_dim": dim, "transforms": [*built["transforms"], added], "columns": of_arrays}
 
     def scale(self, name: str, x: Array, train_rows: Array | None) -> tuple[Array, Array]:
         """Return mean and deviation, float32 (D,), that a path's columns (N, D) are standardised by."""
