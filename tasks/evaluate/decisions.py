@@ -6,6 +6,7 @@ better than they are.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -44,38 +45,28 @@ def decisions(valid: Prediction, shown: Prediction, costs: CostsConfig | None = 
         ece = float(calibration(confidence, (logits / t).argmax(axis=1) == label)["ece"])
         outcomes[name] = {"nll": _nll(label, logits / t), "ece": ece}
     report: dict[str, Any] = {"temperature": {"value": temperature, **outcomes}}
-    chosen_on, binary = _binary(valid), _binary(shown)
+    chosen_on, binary = _binary(valid), _binary(replace(shown, positive_code=valid.positive_class))
     if chosen_on is None or binary is None:
         return report
-    turned = not valid.positive_class
-    if turned:
-        chosen_on, binary = ((1 - label, -score) for label, score in (chosen_on, binary))
     rules = (*_RULES, "cost") if costs is not None else _RULES
     ranked = OrderedRows.of(*chosen_on)
     chosen = {rule: choose_threshold(rule, ranked, costs) for rule in rules}
-    report["thresholds"] = [
-        {
-            "rule": say_rule(rule),
-            "probability": _probability(score),
-            **outcome(*binary, score, costs),
-        }
+    thresholds = [
+        {"rule": say_rule(rule), "probability": _probability(score), **outcome(*binary, score, costs)}
         for rule, score in chosen.items()
         if score is not None
     ]
-    if not report["thresholds"]:
-        del report["thresholds"]
+    if not thresholds:
         return report
-    return report | ({"positive": 0} if turned else {})
+    return report | {"thresholds": thresholds} | ({} if valid.positive_class else {"positive": 0})
 
 
 def threshold_by(rule: str, valid: Prediction, costs: CostsConfig | None) -> Threshold | None:
     """Return the threshold that a rule chooses on the validation split; None: none does what it asks."""
     binary = _binary(valid)
     assert binary is not None, "the rule was looked at before (`tasks.kinds.measurable.check_threshold`)"
-    label, score = binary
-    turned = not valid.positive_class
-    chosen = choose_threshold(rule, OrderedRows.of(*((1 - label, -score) if turned else binary)), costs)
-    return None if chosen is None else Threshold(0 if turned else 1, _probability(chosen))
+    chosen = choose_threshold(rule, OrderedRows.of(*binary), costs)
+    return None if chosen is None else Threshold(valid.positive_class, _probability(chosen))
 
 
 def _probability(score: float) -> float:
@@ -197,10 +188,10 @@ def _evenly(count: int) -> slice:
 
 
 def _binary(prediction: Prediction) -> tuple[Array, Floats] | None:
-    """Return labels and scores (n,) of one binary label; None: there are more classes."""
+    """Return labels and scores (n,) of one binary label, of the class that is looked for; None: there are more."""
     if prediction.scores is None or prediction.scores.shape[-1] > 2:
         return None
-    label, score = prediction.columns()
+    label, score = prediction.looked_for()
     if label.shape[1] != 1:
         return None
     labelled = ~np.isnan(label[:, 0])
