@@ -23,6 +23,8 @@ MOST_ROWS = 200_000
 """Of a split, so many are looked at for the temperature."""
 _RANGE = (0.02, 50.0)
 _RULES = ("f1", *(f"precision={p}" for p in (0.5, 0.8, 0.9, 0.95)), *(f"share={s}" for s in (0.01, 0.05, 0.1)))
+_LEAST_GAP = 1e-4
+"""Below the lowest score, of which there is no middle; of what it amounts to."""
 _FEWEST_FLAGGED = 20
 """Rows that a precision is of: that of a few says nothing of others."""
 
@@ -119,7 +121,8 @@ def fit_temperature(label: Array, logits: Floats) -> float:
 
 
 def choose_threshold(rule: str, rows: OrderedRows, costs: CostsConfig | None = None) -> float | None:
-    """Return the score from which a rule calls a row positive. None: no score does.
+    """Return the score from which a rule calls a row positive, between two rows' scores: at one of them rounding would
+    decide of all that have it. None: no score does.
 
     The best F1; the least cost, which may be that of calling no row so (infinity); the most recall at a precision, or
     the highest score with a recall; or a share of the rows, as who can look at so many only would take.
@@ -131,12 +134,12 @@ def choose_threshold(rule: str, rows: OrderedRows, costs: CostsConfig | None = N
     precision, recall = right / taken, right / positives
     name, goal = parse_rule(rule)
     if name == "share":
-        return float(ordered[max(0, int(np.ceil(goal * count)) - 1)])
+        return _below(rows, int(np.searchsorted(last_of_score, max(0, int(np.ceil(goal * count)) - 1))))
     if name == "cost":
         assert costs is not None
         cost = costs.false_positive * (taken - right) + costs.false_negative * (positives - right)
         best = int(cost.argmin())
-        return float(ordered[last_of_score[best]]) if cost[best] < costs.false_negative * positives else np.inf
+        return _below(rows, best) if cost[best] < costs.false_negative * positives else np.inf
     if name == "f1":
         best = int((2 * right / (taken + positives)).argmax())
     elif name == "recall":
@@ -146,7 +149,13 @@ def choose_threshold(rule: str, rows: OrderedRows, costs: CostsConfig | None = N
         if not len(reached) or goal <= positives / count:
             return None
         best = int(reached[int(recall[reached].argmax())])
-    return float(ordered[last_of_score[best]])
+    return _below(rows, best)
+
+
+def _below(rows: OrderedRows, number: int) -> float:
+    """Return the middle between one of the distinct scores, counted from the highest, and the next lower."""
+    score, *lower = rows.score[rows.last_of_score[number : number + 2]].astype(np.float64)
+    return float((score + lower[0]) / 2 if lower else score - _LEAST_GAP * max(1, abs(score)))
 
 
 def outcome(label: Array, score: Floats, threshold: float, costs: CostsConfig | None = None) -> dict[str, float]:

@@ -26,6 +26,8 @@ class Words:
     nodes: pa.Array
     features: Sequence[str]
     relations: Sequence[str]
+    either_way: frozenset[str] = frozenset()
+    """Relations of whose edges the direction is not known: the graph has their reverses as the same."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,8 @@ class Answer:
             return str(source)
         kind = f"{row['relation']} edge" if len(self.words.relations) > 1 else "edge"
         kind = f"{count:,} {kind}s" if count and count > 1 else kind
-        edge = f"the {kind} from {source} to {row['target']}"
+        way = ("between", "and") if row["relation"] in self.words.either_way else ("from", "to")
+        edge = f"the {kind} {way[0]} {source} {way[1]} {row['target']}"
         if row["part"] == "edge":
             return edge
         of = edge if row["target"] is not None else source

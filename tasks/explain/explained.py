@@ -17,6 +17,7 @@ from tasks.explain.answers import Answer, Words, relation_words
 from tasks.explain.asked_score import asked_score
 from tasks.explain.base import Explainer
 from tasks.explain.features import Features
+from tasks.explain.neighborhood import forward_relations
 from tasks.explain.scored import ScoredNeighborhood
 from tasks.inference.opened import Opened
 
@@ -47,7 +48,10 @@ def explain_items(
     store, model, config = opened.store, opened.model, explainer.config
     prefix = "scored_" if isinstance(model.head, EdgeHead) else "edge_"
     columns = [Features.of(store, kind) for kind in ("", prefix)]
-    asked_for, relations = asked_score(store, model, classes, of_class), relation_words(store.manifest.edge_types)
+    asked_for, types = asked_score(store, model, classes, of_class), store.manifest.edge_types
+    relations, forward = relation_words(types), forward_relations(types)
+    reversible = {relations[number] for place, number in enumerate(forward) if place != number}
+    either_way = frozenset(relations) - reversible if store.manifest.symmetric else frozenset()
     scored = ScoredNeighborhood(store, model, columns[0], asked_for, config.most_edges, columns[1])
     for item in items:
         scored.look_at(np.atleast_1d(item))
@@ -55,7 +59,7 @@ def explain_items(
             explanation = explainer.explain(scored)
         if not scored.hood.is_whole:
             explanation.notes.append("the neighbourhood is large: of a sample of it, whose score is near the predicted")
-        words = Words(opened.ids.lookup(scored.hood.nodes), scored.names, relations)
+        words = Words(opened.ids.lookup(scored.hood.nodes), scored.names, relations, either_way)
         asked = _asked(opened, np.atleast_1d(item), of_edge=scored.own is not None)
         yield Answer(asked, scored.asked.said(classes), explanation, config.name, scored.hood, words)
 

@@ -21,9 +21,9 @@ class EdgeUnits:
     or stored beside them (U of them)."""
 
     source: Array
-    """int64 (U,): local numbers; messages towards what is explained go from here ..."""
+    """int64 (U,): local numbers; edges go from here ..."""
     target: Array
-    """int64 (U,): ... to here."""
+    """int64 (U,): ... to here; which is which nobody knows where a relation and its reverse are one."""
     relation: Array
     """int64 (U,): number of the edges' type."""
     count: Array
@@ -80,7 +80,9 @@ def _edge_units(store: GraphStore, layers: list[Sample], types: Array | None) ->
     as_first = (source == source[first][unit]) & (target == target[first][unit])
     _, once = np.unique(place, return_index=True)
     count = np.bincount(unit[once][as_first[once]], minlength=len(first))
-    units = EdgeUnits(source[first], target[first], relation[first], count, both_ways)
+    # As the tables have it, where their relation and its reverse are two.
+    ends_of = np.where(relation[first] == joined[first], (source[first], target[first]), (target[first], source[first]))
+    units = EdgeUnits(ends_of[0], ends_of[1], joined[first], count, both_ways)
     cuts = np.cumsum([len(each[0]) for each in ends][::-1])[:-1]
     return np.split(unit, cuts)[::-1], units
 

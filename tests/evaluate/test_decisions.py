@@ -16,9 +16,11 @@ from tasks.evaluate.decisions import (
     decisions,
     fit_temperature,
     outcome,
+    threshold_by,
 )
-from tasks.evaluators.metrics import OrderedRows
+from tasks.evaluators.metrics import OrderedRows, probabilities
 from tasks.evaluators.prediction import Prediction
+from tasks.kinds.judged import Deciding
 
 
 def drawn(rows: int, classes: int, heat: float, seed: int = 0) -> Prediction:
@@ -81,7 +83,8 @@ def test_thresholds_do_what_their_rule_says() -> None:
     assert by("precision=0.1") is None, "every row is as precise"
     found = outcome(label, score, by("recall=0.7"))
     assert found["recall"] >= 0.7
-    assert all(outcome(label, score, s)["recall"] < 0.7 for s in np.unique(score) if s > by("recall=0.7"))
+    lowest = score[score >= by("recall=0.7")].min()
+    assert all(outcome(label, score, s)["recall"] < 0.7 for s in np.unique(score) if s > lowest)
     for wrong, missed in ((1, 40), (1, 1), (30, 1)):
         costs = CostsConfig(false_positive=wrong, false_negative=missed)
         least = min(outcome(label, score, s, costs)["cost"] for s in [*np.unique(score), np.inf])
@@ -90,6 +93,27 @@ def test_thresholds_do_what_their_rule_says() -> None:
     assert (
         choose_threshold("cost", OrderedRows.of(np.array([0, 1, 0]), np.array([3.0, 2.0, 1.0])), dear) == np.inf
     )  # nobody is
+
+
+@pytest.mark.parametrize("rule", ["f1", "recall=0.8", "cost", "share=0.1"])
+def test_predictions_go_by_a_threshold_as_its_choice_did(rule: str) -> None:
+    """Also where many rows have the score at which it lies: float32 and float64 round differently."""
+    costs = CostsConfig(false_positive=1, false_negative=5)
+    for seed in range(30):
+        random = np.random.default_rng(seed)
+        label = (random.random(600) < 0.2).astype(np.int64)
+        scores = random.normal(size=(600, 2)).astype(np.float32)
+        scores[:, 1] += 2 * label
+        scores[random.random(600) < 0.5] = random.normal(size=2)
+        for two in (True, False):
+            shown = scores if two else (scores[:, 1] - scores[:, 0])[:, None]
+            threshold = threshold_by(rule, Prediction(scores=shown, label=label if two else label[:, None]), costs)
+            assert threshold is not None
+            deciding = Deciding(threshold=threshold)
+            called = deciding._likeliest(shown, probabilities(shown)) if two else deciding._is_one(shown[:, 0])
+            difference = scores[:, 1] - scores[:, 0]
+            chosen = choose_threshold(rule, OrderedRows.of(label, difference.astype(np.float64)), costs)
+            assert np.array_equal(called == 1, difference >= chosen)
 
 
 @pytest.mark.parametrize("label", [np.zeros(9), np.ones(9), np.ones(0)])

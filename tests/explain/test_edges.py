@@ -127,6 +127,7 @@ def test_the_file_names_the_edge_and_what_its_neighbours_carry(opened: Opened, m
     assert any(row["source"] is None for row in carried)
     if method != "mask":
         assert any(row["source"] and row["target"] for row in carried)
+    assert not [one for one in answer.sentences() if "edge from" in one], "which way nobody knows"
     said = [one for one in answer.sentences() if "x0" in one or "x1" in one or "x2" in one]
     assert all(" of n" in one for one in said) or method == "mask", "which of both ends is meant"
 

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 from configs.errors import DataError
 from configs.load import load_recipe
@@ -71,6 +72,27 @@ def write(folder: Path, said: dict[str, Any]) -> str:
     path = folder / "movielens.json"
     path.write_text(json.dumps(said))
     return str(path)
+
+
+def test_relations_of_one_name_have_tables_of_their_own(tmp_path: Path) -> None:
+    said = description(tmp_path)
+    for number, target in enumerate(("movie", "genre", "movie")):
+        name = f"likes-{number}.json"
+        (tmp_path / name).write_text("".join(json.dumps({"a": "u1", "b": n}) + "\n" for n in range(number + 1)))
+        ends = {"source_id_col": "a", "dest_id_col": "b", "relation": ["user", "likes", target]}
+        said["edges"].append({**ends, "format": {"name": "json"}, "files": name})
+    path, _ = import_graphstorm(write(tmp_path, said), None, 2)
+    tables = [
+        one["files"] for one in yaml.safe_load(path.read_text())["dataset"]["edges"] if one["relation"] == "likes"
+    ]
+    assert [pq.read_metadata(path.parent / table).num_rows for table in tables] == [1, 2, 3]
+
+
+def test_words_of_the_description_are_no_lines_of_the_recipe(tmp_path: Path) -> None:
+    said = description(tmp_path) | {"x\nevaluate: {splits: [test]}\n#\x1b[2J": 1}
+    path, notes = import_graphstorm(write(tmp_path, said), None, 2)
+    assert any("evaluate" in note and "\n" not in note and "\x1b" not in note for note in notes)
+    assert "evaluate" not in yaml.safe_load(path.read_text())
 
 
 def test_the_recipe_of_links_runs(tmp_path: Path, home: Home) -> None:

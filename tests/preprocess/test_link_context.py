@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tasks.explain.neighborhood import neighborhood_of
 from tasks.sampling.negatives import NegativeSampler
 from tasks.sampling.neighborhoods.neighbors import NeighborSampler
 from tasks.sampling.neighborhoods.relabel import asked_edges
@@ -64,6 +65,17 @@ def test_context_stays_where_pairs_are_held_out(graph: GraphStore) -> None:
     assert len(seen) == pq.read_table("seen.parquet").num_rows
     assert seen & splits["valid"]
     assert seen & splits["test"]
+
+
+def test_edges_of_a_neighbourhood_go_as_the_tables_say(graph: GraphStore) -> None:
+    """Explanations name edges by them; messages go along their reverses too."""
+    types, relations = graph.manifest.node_types, graph.manifest.edge_types
+    for seed in (0, graph.manifest.num_nodes - 1):
+        hood = neighborhood_of(graph, np.array([seed], np.int32), 2, 10_000)
+        kinds = np.asarray(graph["node_type"])[hood.nodes]
+        assert {types[kind] for kind in kinds[hood.units.source]} == {"user"}
+        assert {types[kind] for kind in kinds[hood.units.target]} == {"item"}
+        assert {relations[number] for number in hood.units.relation} == {"user__bought__item", "user__seen__item"}
 
 
 def test_candidates_may_be_joined_in_context(graph: GraphStore) -> None:

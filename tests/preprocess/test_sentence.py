@@ -158,6 +158,15 @@ def test_a_model_that_is_not_there_is_refused_early(home: Home, tmp_path: Path, 
         Prepared(home, recipe_of(write(tmp_path / "a", memos()), options(Path("x")) | {"model": name}))
 
 
+def test_a_part_of_a_model_with_weights_in_another_form_is_refused(home: Home, tmp_path: Path) -> None:
+    """The library reads them where there are no others, and no digest knows them."""
+    (tmp_path / "m" / "2_Dense").mkdir(parents=True)
+    (tmp_path / "m" / "model.safetensors").write_bytes(b"weights")
+    (tmp_path / "m" / "2_Dense" / "pytorch_model.bin").write_bytes(b"a pickle")
+    with pytest.raises(RecipeError, match=r"2_Dense/pytorch_model\.bin would be read.* save it as \.safetensors"):
+        model_digest(SentenceConfig(name="sentence", model=str(tmp_path / "m")), SourceDigests(home))
+
+
 def test_a_folder_without_weights_is_refused(home: Home, tmp_path: Path) -> None:
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "pytorch_model.bin").write_bytes(b"a pickle")

@@ -147,6 +147,18 @@ def test_a_damaged_file_begins_anew(home: Home) -> None:
     assert not kept.missing(keys).any()
 
 
+def test_a_file_that_is_damaged_inside_begins_anew(home: Home) -> None:
+    """Its head is whole, so that it opens."""
+    kept, keys = KeptVectors.of(home, "one", 64), random_keys(900, 0)
+    for ask in (kept.missing, lambda keys: ~kept.find(keys)[1]):
+        kept.add(keys, np.ones((900, 64)))
+        size = kept.path.stat().st_size
+        with kept.path.open("r+b") as file:
+            file.seek(4096)
+            file.write(b"\xee" * (size - 4096))
+        assert ask(keys).all()
+
+
 def test_unused_vectors_go(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     kept, day = KeptVectors.of(home, "one", 2), 86_400
     old, young, both = (text_keys(large([name])) for name in ("old", "young", "both"))

@@ -68,6 +68,7 @@ class Importer:
         """`said`: what the file holds."""
         self.path, self.said, self.convert = path, said, convert
         self.notes: list[str] = []
+        self.converted: list[str] = []
         """What was not taken over, or otherwise."""
         self.transforms: list[str] = []
         """Names of transforms for numbers."""
@@ -190,7 +191,9 @@ class Importer:
         name = str(form.get("name", Path(files[0]).suffix.lstrip("."))).lower()
         if name == "json":
             self.notes.append(f"{where}: JSON is written as Parquet")
-            return {"files": self.convert(where, files), "format": "parquet"}
+            what = f"{where} {len(self.converted)}" if where in self.converted else where  # relations of one name
+            self.converted.append(what)
+            return {"files": self.convert(what, files), "format": "parquet"}
         if name not in _FORMATS:
             raise self._error(f"{where}: tables in {name} are not read; write them as Parquet or CSV")
         separator = form.get("separator")

@@ -36,6 +36,7 @@ def import_graphstorm(given: str, out: str | None, task: int | None) -> tuple[Pa
         raise DataError("is there already; remove it, or give another folder (--out)", path=recipe)
     importer = Importer(path, said, lambda what, files: _as_parquet(folder, what, files))
     dataset = importer.read(task)
+    importer.notes = [_line(note) for note in importer.notes]
     folder.mkdir(parents=True, exist_ok=True)
     write_atomic(recipe, _text(importer, dataset).encode())
     return recipe, importer.notes
@@ -53,9 +54,14 @@ def _text(made: Importer, dataset: dict[str, Any]) -> str:
         recipe["preprocess"] = {"transforms": [{"name": name} for name in made.transforms]}
     recipe |= {"model": model, "train": {"loader": loader, "epochs": 20, "learning_rate": 0.005}}
     notes = "".join(f"#   {note}\n" for note in made.notes)
-    head = f"# Made of {made.path.name} (GraphStorm) by `graphmill import graphstorm`."
+    head = f"# Made of {_line(made.path.name)} (GraphStorm) by `graphmill import graphstorm`."
     said = f"{head} Not taken over, or otherwise:\n{notes}" if notes else f"{head}\n"
     return said + str(yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True, width=120))
+
+
+def _line(text: str) -> str:
+    """Return words of a foreign file as one line that neither a recipe nor a terminal takes for more."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def _as_parquet(folder: Path, what: str, files: Sequence[str]) -> str:

@@ -8,15 +8,16 @@ asked for, by which `graphmill clean` removes it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import itertools
 import logging
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +27,8 @@ from tasks.storage.file_names import file_name
 from tasks.storage.home import Home
 
 logger = logging.getLogger(__name__)
+P = ParamSpec("P")
+T = TypeVar("T")
 _KEY_BYTES = 16
 KEY = np.dtype(f"S{_KEY_BYTES}")
 _END = b"\1"
@@ -49,6 +52,26 @@ def text_keys(texts: pa.Array) -> Array:
     return np.frombuffer(b"".join(one + _END for one in digests), KEY)
 
 
+def _anew_where_damaged(method: Callable[P, T]) -> Callable[P, T]:
+    """Have a method of `KeptVectors` begin a damaged file anew, and do its work on that."""
+
+    @functools.wraps(method)
+    def begun_anew(*args: P.args, **options: P.kwargs) -> T:
+        try:
+            return method(*args, **options)
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError):  # locked, or the disk is full
+                raise
+            kept = args[0]
+            assert isinstance(kept, KeptVectors)
+            logger.warning("%s is damaged (%s); its texts are encoded again", kept.path, error)
+            for path in (kept.path, kept.path.with_name(f"{kept.path.name}-journal")):
+                path.unlink(missing_ok=True)
+            return method(*args, **options)
+
+    return begun_anew
+
+
 @dataclass(frozen=True)
 class KeptVectors:
     """Vectors by one encoder, float16 (dim,) each; picklable, opened where it is used."""
@@ -61,6 +84,7 @@ class KeptVectors:
         """Return those of an encoder by its key (`TextEncoder.key`)."""
         return cls(home.texts / f"{file_name(key)}.sqlite", dim)
 
+    @_anew_where_damaged
     def missing(self, keys: Array) -> Array:
         """Return which of some keys (n,) have no vector, bool; those that are there count as used today."""
         unique, places = np.unique(keys, return_inverse=True)
@@ -80,6 +104,7 @@ class KeptVectors:
             query = f"SELECT key, {column} FROM vectors WHERE key IN ({','.join('?' * len(asked))})"
             yield part, connection.execute(query, asked).fetchall()
 
+    @_anew_where_damaged
     def add(self, keys: Array, vectors: Array) -> None:
         """Keep vectors (n, dim) by their keys (n,), all of them or none."""
         today, halves = int(time.time()) // _DAY_SECONDS, vectors.astype(np.float16)
@@ -87,6 +112,7 @@ class KeptVectors:
         with self._open() as connection:
             connection.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", rows)
 
+    @_anew_where_damaged
     def find(self, keys: Array) -> tuple[Array, Array]:
         """Return the vectors of some keys (n,), float16 (n, dim), and which are there, bool (n,); others are 0."""
         unique, places = np.unique(keys, return_inverse=True)
@@ -102,16 +128,8 @@ class KeptVectors:
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        """Open the file for one transaction; a damaged one begins anew."""
-        try:
-            connection = open_vectors(self.path)
-        except sqlite3.DatabaseError as error:
-            if isinstance(error, sqlite3.OperationalError):  # locked, or the disk is full
-                raise
-            logger.warning("%s is damaged (%s); its texts are encoded again", self.path, error)
-            self.path.unlink(missing_ok=True)
-            connection = open_vectors(self.path)
-        with contextlib.closing(connection), connection:
+        """Open the file for one transaction."""
+        with contextlib.closing(open_vectors(self.path)) as connection, connection:
             yield connection
 
 

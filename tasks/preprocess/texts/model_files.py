@@ -28,6 +28,10 @@ def model_files(folder: Path) -> Files:
             f"preprocess.texts: {folder} holds no model: there is no .safetensors file in it (weights in other "
             "forms may hold code, and are not read)"
         )
+    folders = {str(Path(name).parent) for name, _ in files if name.endswith(".safetensors")}
+    for path in sorted(folder.rglob("pytorch_model*.bin")):
+        if str(path.parent.relative_to(folder)) not in folders:
+            raise RecipeError(f"preprocess.texts: {path} would be read, and may hold code; save it as .safetensors")
     return files
 
 
