@@ -7,6 +7,7 @@ others can stand for matters little by it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,8 @@ def columns_by_loss(
     left_out = np.ones(len(rows.items), bool)
     left_out[rng.permutation(len(left_out))[:_ROWS]] = False
     sample = rows.without(left_out)
+    if rows.items.ndim == 1:  # lists of targets leave out what is known of other splits
+        sample = replace(sample, split=rows.split)
 
     def value() -> float:
         predictor = Predictor(

@@ -14,6 +14,7 @@ from models.base import GraphModel
 from tasks.evaluate.worker import EvaluateJob, evaluate
 from tasks.evaluators.prediction import Prediction
 from tasks.explain.columns import columns_by_loss
+from tasks.explain.features import Features
 from tasks.inference.opened import Opened
 from tasks.inference.predictor import Predictor
 from tasks.kinds.base import TaskRows
@@ -29,6 +30,14 @@ from tests.support import as_partition, node_graph
 def accuracy(prediction: Prediction) -> float:
     assert prediction.scores is not None
     return float((prediction.scores.argmax(1) == prediction.label).mean())
+
+
+def test_edges_without_labels_have_no_columns_of_labelled_ones(tmp_path: Path) -> None:
+    graph = node_graph(tmp_path / "graph", num_nodes=40, dim=3)
+    names = {"columns": {"feat": {"age": 1, "memo": 2}, "edge_feat": {"note": 4}}}
+    store = GraphStore(graph.folder, graph.manifest.model_copy(update={"report": names}))
+    assert Features.of(store, "scored_").names == []
+    assert (Features.of(store).names, Features.of(store).column_of.tolist()) == (["age", "memo"], [0, 1, 1])
 
 
 def test_a_column_that_is_not_read_loses_nothing(tmp_path: Path) -> None:
