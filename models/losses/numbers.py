@@ -15,6 +15,7 @@ class SquaredError(LabelLoss):
     """(y - f)^2: what comes out is the mean."""
 
     def each(self, scores: Tensor, target: Tensor) -> Tensor:
+        """(n, T), (n, T) -> (n, T)."""
         return F.mse_loss(scores, target, reduction="none")
 
 
@@ -23,6 +24,7 @@ class AbsoluteError(LabelLoss):
     """|y - f|: what comes out is the median."""
 
     def each(self, scores: Tensor, target: Tensor) -> Tensor:
+        """(n, T), (n, T) -> (n, T)."""
         return F.l1_loss(scores, target, reduction="none")
 
 
@@ -31,6 +33,7 @@ class Huber(LabelLoss):
     """(y - f)^2 / 2 up to an error of delta, and delta (|y - f| - delta / 2) beyond."""
 
     def each(self, scores: Tensor, target: Tensor) -> Tensor:
+        """(n, T), (n, T) -> (n, T)."""
         return F.huber_loss(scores, target, reduction="none", delta=self.config.delta)
 
 
@@ -39,5 +42,6 @@ class Quantile(LabelLoss):
     """max(q (y - f), (q - 1) (y - f)): a share q of the labels lies below what comes out."""
 
     def each(self, scores: Tensor, target: Tensor) -> Tensor:
+        """(n, T), (n, T) -> (n, T)."""
         error, q = target - scores, self.config.q
         return torch.maximum(q * error, (q - 1) * error)

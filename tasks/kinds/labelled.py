@@ -43,10 +43,12 @@ class LabelledKind(Kind):
     decides = True
 
     def rows(self, predictor: Predictor, split: str) -> TaskRows:
+        """Return a split's rows."""
         index = np.asarray(predictor.split_array(f"{split}_idx"), np.int64)
         return TaskRows(index, split, np.asarray(predictor.store[predictor.store.manifest.split_rows.labels][index]))
 
     def score(self, predictor: Predictor, model: GraphModel, rows: TaskRows, metric: str = "") -> Prediction:
+        """Score distinct rows."""
         return Prediction(scores=self.raw_scores(predictor, model, rows.items), label=rows.label)
 
     def score_all(
@@ -74,6 +76,7 @@ class LabelledKind(Kind):
         return deciding.judged(opened.store.manifest.label_type, label, scores)
 
     def columns(self, opened: Opened, rows: TaskRows, prediction: Prediction, deciding: Deciding) -> Iterator[Columns]:
+        """Yield ids, split, labels and what is predicted."""
         assert prediction.scores is not None
         assert rows.label is not None
         for part in cut(len(rows.items)):
@@ -87,9 +90,11 @@ class LabelledKind(Kind):
         return columns | self.judged(opened, label, deciding.ordered(scores), deciding)
 
     def decided(self, manifest: GraphManifest, prediction: Prediction) -> Iterator[tuple[str, LabelType, Prediction]]:
+        """Yield the one task."""
         yield "", manifest.label_type, prediction
 
     def asked_rows(self, opened: Opened, items: Array, *, names_splits: bool) -> TaskRows:
+        """Return nodes or graphs."""
         count = len(opened.store[opened.store.manifest.split_rows.labels])
         return TaskRows(items, splits_of(opened.store, items, count) if names_splits else None)
 
@@ -98,6 +103,7 @@ class LabelledKind(Kind):
         return opened.predictor.node_outputs(opened.model, items)
 
     def answers(self, opened: Opened, rows: TaskRows, deciding: Deciding) -> Iterator[Columns]:
+        """Score rows, some at a time."""
         for part, scores in self.outputs(opened, rows.items):
             label = np.asarray(opened.store[opened.store.manifest.split_rows.labels][rows.items[part]])
             yield self._columns(opened, rows, part, label, finite(scores), deciding)
@@ -113,17 +119,20 @@ class LabelledKind(Kind):
         return as_probabilities(manifest.label_type, scores)
 
     def controls(self, graph: ControlledGraph, num_scores: int) -> Controls:
+        """Fit the best constant, and what sees the rows' own features."""
         from tasks.controls.labels import LabelControls
 
         return LabelControls(graph, num_scores, graph.store[graph.store.manifest.split_rows.labels])
 
     def secondary(self, manifest: GraphManifest) -> list[Evaluator]:
+        """Return what tells something of the type of label."""
         configs = [EVALUATORS.config(dict(one)) for one in SECONDARY[manifest.label_type.name]]
         return [make_evaluator(config, manifest) for config in configs]
 
     def measurable(
         self, evaluator: Evaluator, graph: GraphStore, names: Names, splits: Sequence[str], warn: Warn
     ) -> None:
+        """Look at the labels of each split."""
         from tasks.kinds.measurable import check_labels_of, split_labels
 
         labels = split_labels(graph, graph[graph.manifest.split_rows.labels])
@@ -146,6 +155,7 @@ class LabelledKind(Kind):
         return kind, self.judged(opened, label, scores, Deciding(opened.names))
 
     def labels(self, store: GraphStore) -> Array | None:
+        """Return them; None: the data has none."""
         return store.get(store.manifest.split_rows.labels)
 
 

@@ -48,6 +48,7 @@ class PairKind(Kind):
     def row_hashes(
         self, store: GraphStore, dataset: DatasetStore, split: str, *, directed: bool, reverse: bool = False
     ) -> Array:
+        """Return hashes of pairs' ends."""
         pairs = np.asarray(store[f"{split}_edges"], np.int64)
         return end_hashes(store, dataset, pairs, directed=directed, reverse=reverse)
 
@@ -84,6 +85,7 @@ class LinkKind(PairKind):
     words = "pairs"
 
     def rows(self, predictor: Predictor, split: str) -> TaskRows:
+        """Return a split's edges, with given or drawn negatives."""
         positive, negative = predictor.link_pairs(split)
         names = [f"{split}_relation", f"{split}_negative_relation"]
         relations: list[Any] = [None, None]
@@ -104,6 +106,7 @@ class LinkKind(PairKind):
         return predictor.split_pairs(model, split)
 
     def count(self, prediction: Prediction) -> int:
+        """Return how many pairs were scored."""
         positive, negative = prediction.pairs()
         return positive.size + negative.size
 
@@ -134,6 +137,7 @@ class LinkKind(PairKind):
         return opened.ids.columns(pairs[:, 0], "source") | opened.ids.columns(pairs[:, 1], "target")
 
     def left_out(self, store: GraphStore, rows: TaskRows, prediction: Prediction) -> str | None:
+        """Say how many negatives."""
         negative = prediction.pairs()[1]
         given = f"{rows.split}_negative" in store
         if given and negative.size <= _MAX_NEGATIVE_ROWS:
@@ -169,6 +173,7 @@ class LinkKind(PairKind):
         return LinkControls(graph)
 
     def secondary(self, manifest: GraphManifest) -> list[Evaluator]:
+        """Return metrics of pairs."""
         names = _BY_RELATION if manifest.num_relations else _SECONDARY
         return [make_evaluator(EVALUATORS.config({"name": name}), manifest) for name in names]
 
@@ -200,6 +205,7 @@ class LinkKind(PairKind):
         }
 
     def diagnose(self, opened: Opened, split: str, prediction: Prediction) -> dict[str, Any]:
+        """Return histograms of scores and ranks."""
         from tasks.kinds.diagnosis.classes import ranking
 
         return {"ranking": ranking(*prediction.pairs())}

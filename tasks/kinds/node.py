@@ -31,6 +31,7 @@ class NodeKind(LabelledKind):
         return unsplit_rows(opened, "nodes", self.points(opened), widest, note)
 
     def raw_scores(self, predictor: Predictor, model: GraphModel, items: Array) -> Array:
+        """Return the scores of distinct nodes."""
         return predictor.node_scores(model, items)
 
     def score_parts(self, predictor: Any, model: GraphModel, split: str) -> Prediction:
@@ -38,14 +39,17 @@ class NodeKind(LabelledKind):
         return predictor.split_nodes(model, split)
 
     def grouped_by(self, opened: Opened, items: Array, names: Collection[str]) -> Columns:
+        """Return degrees, or all that maps know."""
         if set(names) <= {"degree"}:
             return {"degree": pa.array(np.diff(opened.store["csc_indptr"])[items])}
         return self.point_columns(opened, items)
 
     def points(self, opened: Opened) -> Array:
+        """Return the nodes that may have labels."""
         return np.sort(opened.ids.nodes_of_type(opened.store.manifest.target_type))
 
     def id_tables(self, manifest: DatasetManifest) -> list[str]:
+        """Return the one of the labelled type."""
         return [f"ids/{manifest.target_type}"]
 
 

@@ -70,6 +70,7 @@ class RankingKind(NodeKind):
     score_parts = Kind.score_parts  # candidates lie on all ranks
 
     def count(self, prediction: Prediction) -> int:
+        """Return how many rows have a list."""
         assert prediction.ranked is not None
         assert prediction.ranked.lists is not None
         return len(prediction.ranked.lists.candidates)
@@ -77,6 +78,7 @@ class RankingKind(NodeKind):
     decided = Kind.decided  # nothing is decided of lists
 
     def columns(self, opened: Opened, rows: TaskRows, prediction: Prediction, deciding: Deciding) -> Iterator[Columns]:
+        """Yield a row for each place of a list."""
         assert prediction.ranked is not None
         lists, ids = prediction.ranked.lists, opened.ids.columns(rows.items)
         assert lists is not None
@@ -94,6 +96,7 @@ class RankingKind(NodeKind):
             }
 
     def answers(self, opened: Opened, rows: TaskRows, deciding: Deciding) -> Iterator[Columns]:
+        """Rank candidates for some rows at a time."""
         for part in blocks(len(rows.items), ROWS_AT_A_TIME):
             some = TaskRows(rows.items[part], rows.split if rows.split is None else rows.split[part])
             prediction = self.score(opened.predictor, opened.model, some, opened.store.manifest.metric)
@@ -102,6 +105,7 @@ class RankingKind(NodeKind):
     probabilities = Kind.probabilities  # there is no matrix of lists
 
     def controls(self, graph: ControlledGraph, num_scores: int) -> Controls:
+        """Rank by simple rules."""
         from tasks.controls.ranked.recommendation import RecommendationControls
 
         return RecommendationControls(graph.store)

@@ -32,13 +32,16 @@ class SeveralKind(NodeKind):
     """Labels and scores of all tasks stand side by side."""
 
     def judging(self, manifest: GraphManifest, prediction: Prediction) -> Prediction:
+        """Return what is said of the first task."""
         return next(self.decided(manifest, prediction))[2]
 
     def decided(self, manifest: GraphManifest, prediction: Prediction) -> Iterator[tuple[str, LabelType, Prediction]]:
+        """Yield each task by its name."""
         for view in head_views(manifest):
             yield view.head.name, view.head.label_type, of_head(prediction, view)
 
     def judged(self, opened: Opened, label: Array, scores: Array, deciding: Deciding) -> Columns:
+        """Return each task's columns under its name."""
         columns: Columns = {}
         for view in head_views(opened.store.manifest):
             own = Deciding().judged(view.head.label_type, view.label_of(label), scores[:, view.scores])
@@ -46,15 +49,18 @@ class SeveralKind(NodeKind):
         return columns
 
     def as_probabilities(self, manifest: GraphManifest, scores: Array) -> Array:
+        """Return those of all tasks side by side."""
         parts = [as_probabilities(view.head.label_type, scores[:, view.scores]) for view in head_views(manifest)]
         return np.concatenate([part.reshape(len(scores), -1) for part in parts], axis=1)
 
     def controls(self, graph: ControlledGraph, num_scores: int) -> Controls:
+        """Fit those of each task."""
         from tasks.controls.labels import SeveralControls
 
         return SeveralControls(graph)
 
     def secondary(self, manifest: GraphManifest) -> list[Evaluator]:
+        """Return those of each task."""
         return [
             HeadEvaluator(EVALUATORS.config(dict(config)), manifest, view)
             for view in head_views(manifest)

@@ -40,10 +40,12 @@ class TripleKind(PairKind):
     without_rows = ""
 
     def rows(self, predictor: Predictor, split: str) -> TaskRows:
+        """Return a split's triples."""
         triples = predictor.triple_splits.triples(split)
         return TaskRows(triples.edges, split, None, triples.candidates, triples.relations)
 
     def score(self, predictor: Predictor, model: GraphModel, rows: TaskRows, metric: str = "") -> Prediction:
+        """Rank heads, then tails."""
         from models.knowledge.base import KnowledgeModel
         from tasks.ranking.triples import RankedTriples
 
@@ -53,6 +55,7 @@ class TripleKind(PairKind):
         return Prediction(ranks=predictor.triple_splits.ranks(model, triples))
 
     def count(self, prediction: Prediction) -> int:
+        """Return how many entities were ranked."""
         return len(prediction.true_ranks())
 
     def columns(self, opened: Opened, rows: TaskRows, prediction: Prediction, deciding: Deciding) -> Iterator[Columns]:
@@ -79,6 +82,7 @@ class TripleKind(PairKind):
         return TripleControls(graph.predictor.triple_splits)
 
     def secondary(self, manifest: GraphManifest) -> list[Evaluator]:
+        """Return the mean reciprocal rank."""
         return [make_evaluator(EVALUATORS.config({"name": "mrr"}), manifest)]
 
     def diagnose(self, opened: Opened, split: str, prediction: Prediction) -> dict[str, Any]:
@@ -91,11 +95,13 @@ class TripleKind(PairKind):
         return diagnose_triples(opened.model, opened.predictor.triple_splits, split, prediction.true_ranks(), names)
 
     def is_directed(self, manifest: DatasetManifest, *, symmetric: bool) -> bool:
+        """A triple has a head and a tail."""
         return True
 
     def row_hashes(
         self, store: GraphStore, dataset: DatasetStore, split: str, *, directed: bool, reverse: bool = False
     ) -> Array:
+        """Return hashes of head, tail and relation."""
         from tasks.ingest.ids.id_index import hash_ids
 
         hashes = super().row_hashes(store, dataset, split, directed=True, reverse=reverse)

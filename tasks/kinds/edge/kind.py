@@ -40,6 +40,7 @@ class EdgeKind(LabelledKind):
         return unsplit_rows(opened, "edges", edges, opened.model.facts.out_dim, note)
 
     def raw_scores(self, predictor: Predictor, model: GraphModel, items: Array) -> Array:
+        """Return the scores of edges."""
         return predictor.edge_scores(model, items)
 
     def ids(self, opened: Opened, items: Array) -> Columns:
@@ -47,6 +48,7 @@ class EdgeKind(LabelledKind):
         return opened.ids.edge_columns(items)
 
     def outputs(self, opened: Opened, items: Array) -> Iterator[tuple[slice, Array]]:
+        """Yield scores of edges, and their place."""
         return opened.predictor.edge_outputs(opened.model, items)
 
     said_of_points = Kind.said_of_points  # points are nodes, of which nothing is predicted
@@ -57,6 +59,7 @@ class EdgeKind(LabelledKind):
         return rows
 
     def controls(self, graph: ControlledGraph, num_scores: int) -> Controls:
+        """Fit the best constant, and what sees edges and both ends without the graph."""
         from tasks.controls.edges import EdgeControls
 
         return EdgeControls(graph, num_scores)

@@ -41,6 +41,7 @@ class RecommendationKind(RankingKind):
     id_tables = Kind.id_tables
 
     def score(self, predictor: Predictor, model: GraphModel, rows: TaskRows, metric: str = "") -> Prediction:
+        """Rank all targets for each source."""
         from tasks.inference.ranked_targets import ranked_targets
 
         length = rows.most or (list_length(metric) if metric else None)
@@ -54,11 +55,13 @@ class RecommendationKind(RankingKind):
             yield from self.columns(opened, some, prediction, deciding)
 
     def controls(self, graph: ControlledGraph, num_scores: int) -> Controls:
+        """Rank by what is popular, and by what is joined to the same sources."""
         from tasks.controls.ranked.targets import TargetControls
 
         return TargetControls(graph.store)
 
     def diagnose(self, opened: Opened, split: str, prediction: Prediction) -> dict[str, Any]:
+        """Return what lists of other lengths are worth, and how many targets they name."""
         from tasks.inference.ranked_targets import TargetLinks
 
         assert prediction.ranked is not None
@@ -67,6 +70,7 @@ class RecommendationKind(RankingKind):
         return {"ranked": diagnose_ranked(prediction.ranked) | covered}
 
     def grouped_by(self, opened: Opened, items: Array, names: Collection[str]) -> Columns:
+        """Return how many training edges each source has."""
         return {"training edges of the source": training_edges(opened, items, 0)} if "degree" in names else {}
 
     def row_hashes(

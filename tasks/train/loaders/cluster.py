@@ -176,6 +176,7 @@ class ClusterLoader(SubgraphLoader):
         self.num_batches = -(-len(filled) // config.clusters_per_batch)
 
     def lay_out(self, rng: np.random.Generator) -> Layout:
+        """Shuffle the clusters."""
         order = rng.permutation(len(self.starts))
         groups = [np.sort(order[part]) for part in slices(len(order), self.clusters_per_batch)]
         order = np.concatenate(groups)
@@ -203,6 +204,7 @@ class RandomPartitionLoader(SubgraphLoader):
         self.num_batches = config.num_clusters
 
     def lay_out(self, rng: np.random.Generator) -> Layout:
+        """Deal out the nodes."""
         num_nodes = len(self.indptr) - 1
         kind = np.uint16 if self.num_batches <= 1 << 16 else np.int64
         cluster = (np.arange(num_nodes) % self.num_batches).astype(kind)

@@ -152,9 +152,11 @@ class SampledConfig(SeedLoaderConfig):
         return (_FANOUT + _FANOUT[-1:] * num_layers)[:num_layers]
 
     def sees_all_neighbors(self) -> bool:
+        """Where every fan-out is -1."""
         return self.fanout is not None and all(fanout == -1 for fanout in self.fanout)
 
     def check_model(self, model: ComponentConfig) -> None:
+        """Count the fan-outs."""
         num_layers = getattr(model, "num_layers", None)
         if num_layers is not None and self.fanout is not None and len(self.fanout) != num_layers:
             raise RecipeError(

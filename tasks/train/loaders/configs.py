@@ -117,6 +117,7 @@ class ClusterLoaderConfig(LoaderConfig):
     """Parts of the partition joined in a batch, the edges between them included."""
 
     def check_graph(self, model: ComponentConfig, manifest: GraphManifest) -> None:
+        """Look at the partition."""
         super().check_graph(model, manifest)
         num_parts: int = getattr(manifest, "num_parts", 1)
         if num_parts == 1:
@@ -132,6 +133,7 @@ class ClusterLoaderConfig(LoaderConfig):
             )
 
     def step_rows(self, num_nodes: int, num_parts: int, num_layers: int) -> list[int]:
+        """The clusters' share of the nodes."""
         return _same_every_layer(num_nodes, num_nodes * self.clusters_per_batch / max(1, num_parts), num_layers)
 
 
@@ -152,6 +154,7 @@ class RandomPartitionConfig(LoaderConfig):
             )
 
     def step_rows(self, num_nodes: int, num_parts: int, num_layers: int) -> list[int]:
+        """A cluster."""
         return _same_every_layer(num_nodes, num_nodes / self.num_clusters, num_layers)
 
 
@@ -235,6 +238,7 @@ class PrecomputedConfig(LabelSeedsConfig):
     holds_all_neighbors: ClassVar[bool] = True
 
     def step_rows(self, num_nodes: int, num_parts: int, num_layers: int) -> list[int]:
+        """The seeds alone."""
         return _same_every_layer(num_nodes, self.batch_size, num_layers)
 
 
@@ -280,6 +284,7 @@ class RankingLoaderConfig(RelationalConfig):
     """The first so many of these are left out, which may be right though nobody knew."""
 
     def check_graph(self, model: ComponentConfig, manifest: GraphManifest) -> None:
+        """Refuse graphs in which nothing is ranked."""
         if manifest.ranking is None:
             raise RecipeError(
                 f"train.loader=ranking is for recommendations, and {manifest.dataset} predicts a "
@@ -289,6 +294,7 @@ class RankingLoaderConfig(RelationalConfig):
         super().check_graph(model, manifest)
 
     def resolve(self, manifest: GraphManifest) -> RankingLoaderConfig:
+        """Return these options."""
         return self
 
 

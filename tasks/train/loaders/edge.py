@@ -72,6 +72,7 @@ class EdgeLoader(Loader):
         return next(self.batches([(positions, key)]))
 
     def batches(self, requests: Sequence[tuple[Array, int]]) -> Iterator[Batch]:
+        """Draw negatives and sample around all ends, for each request."""
         drawn = self.pairs.draw_all(requests)
         pairs, seeds = self._seeds(drawn, requests)
         around = self.neighborhoods.around_all(seeds)
@@ -81,6 +82,7 @@ class EdgeLoader(Loader):
             yield batch
 
     def rehearse(self, groups: Sequence[Sequence[tuple[Array, int]]]) -> None:
+        """Find out what such batches read."""
         if isinstance(self.neighborhoods, PartNeighborhoods):
             groups_of_seeds = [self._seeds(self.pairs.draw_all(requests), requests)[1] for requests in groups]
             self.neighborhoods.keep_most_read(groups_of_seeds)

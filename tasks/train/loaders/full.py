@@ -28,6 +28,7 @@ class FullLoader(LabelLoader):
         self.block, self.inputs = whole_graph(store, data.features)
 
     def to(self, device: torch.device) -> None:
+        """Keep graph and features on the device."""
         self.block, self.inputs = self.block.to(device), self.inputs.to(device)
 
     def batch(self, positions: Array, key: int) -> Batch:
@@ -56,6 +57,7 @@ class FullEdgeLoader(Loader):
         self.block, self.inputs = whole_graph(data.store, data.features)
 
     def to(self, device: torch.device) -> None:
+        """Keep graph and features on the device."""
         self.block, self.inputs = self.block.to(device), self.inputs.to(device)
 
     def batch(self, positions: Array, key: int) -> Batch:

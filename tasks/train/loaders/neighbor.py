@@ -48,6 +48,7 @@ class NeighborLoader(LabelLoader):
         return next(self.batches([(positions, key)]))
 
     def batches(self, requests: Sequence[tuple[Array, int]]) -> Iterator[Batch]:
+        """Sample around the seeds of each."""
         distinct, seeds = self._seeds(requests)
         labels = self.labels_of([nodes for nodes, _ in distinct])
         around = self.neighborhoods.around_all(seeds)
@@ -59,6 +60,7 @@ class NeighborLoader(LabelLoader):
         return self.store.rows_of("label", seeds)
 
     def rehearse(self, groups: Sequence[Sequence[tuple[Array, int]]]) -> None:
+        """Find out what such batches read."""
         if isinstance(self.neighborhoods, PartNeighborhoods):
             self.neighborhoods.keep_most_read([self._seeds(requests)[1] for requests in groups])
 

@@ -76,6 +76,7 @@ class EdgePairs(PairLoader):
         self.expected = float(_CHUNK_PAIRS)
 
     def fill(self, chunk: int, *ends: Array) -> int:
+        """Draw edges."""
         self.drawn.fill_edges(chunk * _CHUNK_PAIRS, *ends)
         return _CHUNK_PAIRS
 
@@ -117,6 +118,7 @@ class WalkPairs(PairLoader):
         self._local = threading.local()
 
     def fill(self, chunk: int, *ends: Array) -> int:
+        """Walk, and take the pairs."""
         centres, contexts = ends
         config, first = self.config, chunk * self.num_walks
         tokens = getattr(self._local, "tokens", None)

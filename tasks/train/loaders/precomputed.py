@@ -52,6 +52,7 @@ class PrecomputedLoader(LabelLoader):
         self.features = replace(data.features, feat=table)
 
     def batch(self, positions: Array, key: int) -> Batch:
+        """Return the rows of the seeds at `positions`; nothing is drawn."""
         seeds = np.sort(np.asarray(self.seeds[positions], np.int64))  # ascending: rows in memory are read in order
         return Batch(
             blocks=[],

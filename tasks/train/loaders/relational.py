@@ -41,6 +41,7 @@ class RelationalLoader(LabelLoader):
         self.neighborhoods = TypedNeighborhoods(store, fanouts, newest=newest, numbered=data.numbered, walks=data.walks)
 
     def batch(self, positions: Array, key: int) -> TypedBatch:
+        """Sample around the seeds."""
         seeds = np.asarray(self.seeds[positions], np.int64)
         [label] = self.labels_of([seeds])
         return self.neighborhoods.batch(seeds, key, targets(self.manifest, label))

@@ -150,6 +150,7 @@ class OneVsAll(AllEntities):
         self.room, self.chunks_an_epoch = self.triples.room, self.triples.chunks_an_epoch
 
     def batch(self, chunk: int) -> list[AskedQueries]:
+        """Take the triples of a batch."""
         ends, relations = np.empty((2, self.room), np.int64), np.empty(self.room, np.int32)
         count = self.triples.fill(chunk, *ends, relations)
         heads, tails = ends[:, :count]
