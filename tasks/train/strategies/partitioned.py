@@ -73,12 +73,12 @@ class Partitioned(PartStrategy):
         return part
 
     def _compare_machines(self, manifest: PartitionManifest) -> None:
-        """Say where the parts were made for fewer machines; more is what is left of them after a loss."""
+        """Say where the parts were made for another number of machines."""
         machines, made_for = self.ranks.machines, manifest.report.get("partition", {}).get("machines", 1)
-        if self.ranks.is_main and made_for < machines:
+        if self.ranks.is_main and made_for % machines:
             print(
-                f"parts were made for {made_for} machine(s), and {machines} train: with partition.machines={machines} "
-                "fewer edges lie between them",
+                f"parts were made for {made_for} machine(s), and {machines} train: where none is missing, fewer edges lie "
+                f"between them with partition.machines={machines}",
                 flush=True,
             )
 
