@@ -77,8 +77,8 @@ class Partitioned(PartStrategy):
         machines, made_for = self.ranks.machines, manifest.report.get("partition", {}).get("machines", 1)
         if self.ranks.is_main and made_for % machines:
             print(
-                f"parts were made for {made_for} machine(s), and {machines} train: where none is missing, fewer "
-                f"edges lie between them with partition.machines={machines}",
+                f"parts were made for {made_for} machine(s), and {machines} train: with partition.machines={machines} "
+                "fewer edges lie between them (if no machine is missing)",
                 flush=True,
             )
 
