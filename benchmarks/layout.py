@@ -37,9 +37,8 @@ from numpy.typing import NDArray
 from benchmarks.layout_peers import DATA, idx_bytes
 from configs.layout_options import NeighborsConfig
 from configs.registry import MODELS
-from models.kernels.layout.move_points import PointRows
+from models.kernels.layout.move_points import PointRows, layout_loss
 from models.kernels.layout.objectives import LayoutObjective
-from models.kernels.layout.reference import layout_loss
 from tasks.arrays import Array
 from tasks.layout.edge_list import EdgeList
 from tasks.layout.neighbors.graph import neighbor_graph

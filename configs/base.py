@@ -47,12 +47,16 @@ class ConfigModel(BaseModel, metaclass=_SafelyParsed):
 
     # Options that steer how a stage runs but never what it produces; they stay out of cache keys.
     runtime_fields: ClassVar[frozenset[str]] = frozenset()
+    gone: ClassVar[Mapping[str, str]] = {}
+    """Options of earlier versions, and what to write now."""
 
     @model_validator(mode="before")
     @classmethod
     def _refuse_unknown_keys(cls, data: Any) -> Any:
         if isinstance(data, dict):
             for key in data:
+                if key in cls.gone:
+                    raise ValueError(f"{key} is no option any more: {cls.gone[key]}")
                 if key not in cls.model_fields:
                     near, names = did_you_mean(str(key), cls.model_fields), ", ".join(sorted(cls.model_fields))
                     raise ValueError(f"unknown key {readable(str(key), 200)!r}{near}; known: {names}")

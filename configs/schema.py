@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
@@ -102,17 +103,10 @@ class PreprocessConfig(ConfigModel):
 
     runtime_fields: ClassVar[frozenset[str]] = frozenset({"workers"})
 
-    @model_validator(mode="before")
-    @classmethod
-    def _shards_go_to_processes(cls, data: Any) -> Any:
-        if not isinstance(data, dict) or "runner" not in data:
-            return data
-        if data["runner"] != "process":  # the default of earlier versions, which recorded runs name
-            raise ValueError(
-                "runner is no option any more: shards go to processes of this machine, or of a Ray cluster's machines "
-                "where the run is told --cluster auto or cluster.address=HOST:6379"
-            )
-        return {name: value for name, value in data.items() if name != "runner"}
+    gone: ClassVar[Mapping[str, str]] = {
+        "runner": "shards go to processes of this machine, or of a Ray cluster's machines where the run is told "
+        "--cluster auto or cluster.address=HOST:6379"
+    }
 
     @model_validator(mode="after")
     def _neighbors_go_both_ways(self) -> PreprocessConfig:

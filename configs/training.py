@@ -5,6 +5,7 @@ Options that a model's family does not read do not exist in its recipes (`famili
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -12,16 +13,6 @@ from pydantic import Field, model_validator
 from configs import registry
 from configs.base import ConfigModel
 from configs.registry import EmbeddingsSection, LoaderSection, LossSection, ScheduleSection, StrategySection
-
-_GONE: dict[str, Any] = {
-    "hosts": [],
-    "ssh": False,
-    "machine_rank": 0,
-    "num_machines": 1,
-    "rendezvous": None,
-    "shared_home": True,
-}
-"""Options of earlier versions and their defaults, which recorded runs name."""
 
 
 class TrainBase(ConfigModel):
@@ -47,19 +38,11 @@ class TrainBase(ConfigModel):
 
     runtime_fields: ClassVar[frozenset[str]] = frozenset({"max_restarts", "checkpoint_minutes"})
 
-    @model_validator(mode="before")
-    @classmethod
-    def _machines_are_a_clusters(cls, data: Any) -> Any:
-        if not isinstance(data, dict):
-            return data
-        for name, default in _GONE.items():
-            if data.get(name, default) not in (default, None):
-                raise ValueError(
-                    f"{name} is no option any more: machines are those of a Ray cluster (`graphmill cluster start`, "
-                    "`graphmill cluster join` on the others), and a run is told --cluster auto or "
-                    "cluster.address=HOST:6379; num_ranks counts the ranks of all machines together"
-                )
-        return {name: value for name, value in data.items() if name not in _GONE}
+    gone: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("hosts", "ssh", "machine_rank", "num_machines", "rendezvous", "shared_home"),
+        "machines are those of a Ray cluster (`graphmill cluster start`, `graphmill cluster join` on the others), and "
+        "a run is told --cluster auto or cluster.address=HOST:6379; num_ranks counts the ranks of all of them together",
+    )
 
     @model_validator(mode="after")
     def _components_fit(self) -> TrainBase:
@@ -152,17 +135,7 @@ class TrainConfig(TrainBase, _GradientOptions):
         "sampling",
     }
 
-    @model_validator(mode="before")
-    @classmethod
-    def _class_weight_is_the_losses(cls, data: Any) -> Any:
-        """Take `class_weight` as earlier recipes have it, beside the loss."""
-        if not isinstance(data, dict) or "class_weight" not in data:
-            return data
-        loss, kept = data.get("loss") or {}, {name: value for name, value in data.items() if name != "class_weight"}
-        if data["class_weight"] == "none" or not isinstance(loss, str | dict):
-            return kept
-        named = {"name": loss} if isinstance(loss, str) else loss
-        return {**kept, "loss": {"class_weight": data["class_weight"], **named}}
+    gone = TrainBase.gone | {"class_weight": "it is one of the loss: train.loss.class_weight"}
 
     @model_validator(mode="after")
     def _rare_classes_count_more_once(self) -> TrainConfig:

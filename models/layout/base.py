@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from models.kernels.layout.move_points import PointRows, move_points
+from models.kernels.layout.move_points import PointRows, layout_loss, move_points
 from models.kernels.layout.objectives import LayoutObjective
-from models.kernels.layout.reference import layout_loss
 from models.kernels.tables.row_tables import RowTable
 from models.layers.encoders import NodeEncoder
 from models.vectors.base import LearntFromSamples, Meeting, RowsModel, Samples

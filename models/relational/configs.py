@@ -43,14 +43,7 @@ class RankingHeadConfig(ConfigModel):
     history: bool = True
     """Add whether, how often and how recently the entity itself was linked to the candidate before."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _loss_is_the_trainings(cls, data: Any) -> Any:
-        if not isinstance(data, dict):
-            return data
-        if data.get("loss", "softmax") != "softmax":
-            raise ValueError("the loss is that of the training: train.loss={name: margin, margin: 1}")
-        return {name: value for name, value in data.items() if name not in ("loss", "margin")}
+    gone = dict.fromkeys(("loss", "margin"), "the loss is that of the training: train.loss={name: margin, margin: 1}")
 
 
 class RelationalModelConfig(ComponentConfig):

@@ -67,6 +67,7 @@ def test_show_prints_yaml_that_reads_back(name: str) -> None:
         ("train.num_machines=2", r"num_machines is no option any more: .*--cluster auto .*num_ranks counts the ranks"),
         ("train={hosts: [a, b]}", r"hosts is no option any more: .*`graphmill cluster start`"),
         ("train.shared_home=false", r"shared_home is no option any more"),
+        ("train.class_weight=balanced", r"class_weight is no option any more: .*train\.loss\.class_weight"),
         ("preprocess={runner: dask}", r"preprocess: runner is no option any more: .*--cluster auto"),
         ("cluster.address=node1", r"cluster\.address: .*'node1' is neither auto nor host:port of a cluster's head"),
         ("cluster.address=ray://node1:10001", r"'ray://node1:10001' is neither .*; ray:// is the way of a process out"),
@@ -92,16 +93,6 @@ def test_show_prints_yaml_that_reads_back(name: str) -> None:
 def test_mistakes_are_named_with_a_way_out(override: str, message: str) -> None:
     with pytest.raises(RecipeError, match=message):
         tiny(override)
-
-
-def test_recorded_runs_of_one_machine_are_read() -> None:
-    """They name options of machines that are gone, at their defaults."""
-    recorded = dump_recipe(tiny())
-    gone = {"hosts": [], "ssh": False, "machine_rank": 0, "num_machines": 1, "rendezvous": None, "shared_home": True}
-    recorded["train"] |= gone
-    recorded["preprocess"]["runner"] = "process"
-    del recorded["cluster"]
-    assert build_recipe(recorded) == tiny()
 
 
 @pytest.mark.parametrize("address", ["auto", "node1:6379", "10.0.0.1:6379", "[fd00::1]:6379"])

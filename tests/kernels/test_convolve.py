@@ -5,13 +5,31 @@ from __future__ import annotations
 import pytest
 import torch
 
-from models.kernels.dense.convolve import convolve, reference_convolve
+from models.kernels.dense.convolve import convolve
+from models.kernels.sparse.adjacency import Adjacency
+from models.kernels.sparse.spmm import reference_weighted_sum
 from tests.kernels.graphs import compare, numbers, random_graph
 
 SHAPES = [
     *((37, 53, 5, 7), (37, 53, 7, 5), (300, 700, 33, 18), (300, 700, 18, 33), (5, 5, 1, 1), (400, 400, 64, 64)),
     (20, 3000, 33, 32),  # so many more sources that they are summed first, though their rows are wider
 ]
+
+
+def reference_convolve(
+    adj: Adjacency,
+    x: torch.Tensor,
+    own_weight: torch.Tensor,
+    neighbor_weight: torch.Tensor,
+    bias: torch.Tensor,
+    edge_weight: torch.Tensor | None = None,
+    target_scale: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Do `convolve` by gather, scatter, and two products."""
+    pooled = reference_weighted_sum(adj, x, edge_weight)
+    if target_scale is not None:
+        pooled = pooled * target_scale.unsqueeze(1)
+    return x[: adj.num_dst] @ own_weight.t() + pooled @ neighbor_weight.t() + bias
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

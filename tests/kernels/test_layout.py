@@ -9,11 +9,11 @@ import pytest
 import torch
 from scipy.optimize import curve_fit
 
-from models.kernels.layout.move_points import GROUP, PointRows, move_points
+from models.kernels.layout.move_points import GROUP, PointRows, layout_loss, move_points
 from models.kernels.layout.objectives import LayoutObjective
-from models.kernels.layout.reference import layout_loss, reference_move_points
 from models.layout.objectives import umap_curve
 from tasks.arrays import Array
+from tests.kernels.plain_steps import reference_move_points
 
 OBJECTIVES = [
     LayoutObjective("largevis", gamma=7.0, epsilon=0.1),

@@ -10,11 +10,12 @@ import torch
 
 from models.kernels.simd.vector import WIDEST
 from models.kernels.skipgram import train_pairs as skipgram
-from models.kernels.skipgram.train_pairs import pair_loss, reference_train_pairs, train_pairs
+from models.kernels.skipgram.train_pairs import pair_loss, train_pairs
 from models.kernels.tables.row_layout import Precision, UpdateRule, row_bytes, row_stride
 from models.kernels.tables.row_steps import WHOLE_ROW
 from models.kernels.tables.row_tables import RowTable
 from tasks.arrays import Array
+from tests.kernels.plain_steps import reference_train_pairs
 
 NARROW = [pytest.param(width, marks=pytest.mark.slow) for width in (2, 3, 4)]
 """Rows of layouts and a wider one: compiled for lanes of their own."""

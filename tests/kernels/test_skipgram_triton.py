@@ -9,11 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.kernels.skipgram.train_pairs import pair_loss, reference_train_groups, reference_train_pairs
+from models.kernels.skipgram.train_pairs import pair_loss
 from models.kernels.tables.device_tables import DeviceTable
 from models.kernels.tables.row_layout import Precision
 from models.kernels.tables.row_tables import RowTable
 from tasks.arrays import Array
+from tests.kernels.plain_steps import reference_train_groups, reference_train_pairs
 from tests.kernels.test_skipgram import samples, table
 from tests.triton_device import DEVICE, MARKS_OF_TABLES
 

@@ -88,7 +88,7 @@ def test_a_binary_label_is_named_as_yaml_reads_it(tmp_path: Path) -> None:
     label = (np.arange(300) % 10 == 0).astype(np.float32)[:, None]
     label[5] = np.nan
     store = labelled(parent, label, task_type="binary", num_classes=2)
-    written = class_weight_of(recipe("node", "train.class_weight={true: 9}").train)
+    written = class_weight_of(recipe("node", "train.loss.class_weight={true: 9}").train)
     assert class_weights(written, store, None, lambda _: None) == (((1.0, 9.0),),)
     ((weights,),) = class_weights("balanced", store, None, lambda _: None)
     train = label[store.training_rows(), 0]
@@ -187,7 +187,7 @@ def test_a_rare_class_is_found_with_every_loader(tmp_path: Path, loader: str) ->
 
 
 def test_a_job_brings_its_weights_to_every_rank_and_other_weights_train_anew(tmp_path: Path) -> None:
-    graph, wanted = rare(tmp_path / "g"), recipe("node", "train.class_weight=balanced")
+    graph, wanted = rare(tmp_path / "g"), recipe("node", "train.loss.class_weight=balanced")
     made = [job_of(wanted, graph, tmp_path / str(weight), (((1.0, weight),),)) for weight in (2.0, 3.0)]
     assert made[0].digest != made[1].digest
     assert Job.load(made[0].save()).class_weights == (((1.0, 2.0),),)
@@ -212,7 +212,7 @@ def test_the_stage_knows_classes_by_the_names_that_the_data_has(tmp_path: Path, 
         keys[name] = record.key
         return record
 
-    wanted = customers(tmp_path / "data", "train.class_weight={bad: 5}", "train.epochs=1")
+    wanted = customers(tmp_path / "data", "train.loss.class_weight={bad: 5}", "train.epochs=1")
     for name in STAGES[: STAGES.index("train")]:
         call(name, wanted)
     record = call("train", wanted)
@@ -220,7 +220,7 @@ def test_the_stage_knows_classes_by_the_names_that_the_data_has(tmp_path: Path, 
     assert set(record.parents) == {"partition", "classes"}
     assert record.key != expected_key("train", customers(tmp_path / "data", "train.epochs=1"), keys, home)
     with pytest.raises(RecipeError, match="no class is called 'evil'"):
-        check_prepared_labels(customers(tmp_path / "data", "train.class_weight={evil: 5}"), keys, home)
+        check_prepared_labels(customers(tmp_path / "data", "train.loss.class_weight={evil: 5}"), keys, home)
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_the_stage_knows_classes_by_the_names_that_the_data_has(tmp_path: Path, 
 )
 def test_what_is_no_weight_is_refused(option: str, said: str) -> None:
     with pytest.raises(RecipeError, match=said):
-        recipe("node", f"train.class_weight={option}")
+        recipe("node", f"train.loss.class_weight={option}")
 
 
 @pytest.mark.parametrize("kind", ["relational", "several", "graph"])

@@ -18,7 +18,6 @@ from models.kernels.dense.row_products import rows_are_stable
 from models.kernels.shapes import check_shape
 from models.kernels.sparse.adjacency import Adjacency
 from models.kernels.sparse.product import multiply
-from models.kernels.sparse.spmm import reference_weighted_sum
 
 
 def convolve(
@@ -81,22 +80,6 @@ def _check(
         check_shape("edge_weight", edge_weight, adj.num_edges)
     if target_scale is not None:
         check_shape("target_scale", target_scale, adj.num_dst)
-
-
-def reference_convolve(
-    adj: Adjacency,
-    x: Tensor,
-    own_weight: Tensor,
-    neighbor_weight: Tensor,
-    bias: Tensor,
-    edge_weight: Tensor | None = None,
-    target_scale: Tensor | None = None,
-) -> Tensor:
-    """Do `convolve` by gather, scatter, and two products."""
-    pooled = reference_weighted_sum(adj, x, edge_weight)
-    if target_scale is not None:
-        pooled = pooled * target_scale.unsqueeze(1)
-    return x[: adj.num_dst] @ own_weight.t() + pooled @ neighbor_weight.t() + bias
 
 
 def _maps_first(adj: Adjacency, weight: Tensor) -> bool:

@@ -191,3 +191,34 @@ def move_points(
         np.zeros(width, np.float32),
         0 if is_near else _AHEAD,
     )
+
+
+_TINY = 1e-30
+"""Added to a squared distance of 0 before its logarithm is taken."""
+
+
+def layout_loss(
+    own: PointRows,
+    others: PointRows,
+    heads: NDArray[Any],
+    tails: NDArray[Any],
+    negatives: NDArray[Any],
+    objective: LayoutObjective,
+) -> float:
+    """Return the mean of -log p(d_ij) - w sum_k log(1 - p(d_ik)) over samples, given as to `move_points`.
+
+    w is gamma, or 1 for tsne. `epsilon` and clipping change steps, not the loss; equal points count as very near ones.
+    """
+    points = own.rows[heads].astype(np.float64)
+    near = ((points - others.rows[tails]) ** 2).sum(-1)
+    far = ((points[:, None] - others.rows[negatives]) ** 2).sum(-1)
+    weight = 1.0 if objective.name == "tsne" else objective.gamma
+    if objective.name == "tsne":
+        odds = objective.odds
+        attracted = np.log1p(odds * (1 + near))
+        pushed = np.log1p(odds * (1 + far)) - np.log(odds * (1 + far))
+    else:
+        a, b = (objective.a, objective.b) if objective.name == "umap" else (1.0, 1.0)
+        attracted = np.log1p(a * near**b)
+        pushed = np.log1p(a * far**b) - np.log(a * far**b + _TINY)
+    return float((attracted + weight * pushed.sum(1)).mean())
