@@ -138,6 +138,15 @@ class ComponentConfig(ConfigModel):
         return {"name": data.pop("name"), **data} if "name" in data else data
 
 
+class OwnFileConfig(ComponentConfig):
+    """Options of a component that may come from a user's own file."""
+
+    file: str | None = None
+    """A Python file of your own that registers the component; null: one of graphmill's."""
+    file_sha256: str | None = None
+    """Digest of that file; filled in when the recipe is read."""
+
+
 def cache_view(config: ConfigModel) -> dict[str, Any]:
     """Return the options that decide what a stage produces, as plain JSON values (for cache keys)."""
     return _without_runtime(config, config.model_dump(mode="json"))

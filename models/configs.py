@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from configs.base import ComponentConfig
+from configs.base import OwnFileConfig
 from configs.errors import RecipeError
 from configs.registry import MODELS
 from configs.training import TrainConfig
@@ -25,13 +25,9 @@ _OF_TASK = {
 """Options that only some kinds of tasks read."""
 
 
-class ModelConfig(ComponentConfig):
+class ModelConfig(OwnFileConfig):
     """Options of every stacked message-passing model."""
 
-    file: str | None = None
-    """A Python file of your own that registers the model; null: one of graphmill's."""
-    file_sha256: str | None = None
-    """Digest of that file; filled in when the recipe is read."""
     hidden_dim: int = Field(default=256, ge=1, le=65_536)
     """Width of all layers."""
     num_layers: int = Field(default=3, ge=1, le=10_000)

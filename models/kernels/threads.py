@@ -70,16 +70,7 @@ def run_each(call: Callable[[int], object], count: int) -> None:
     A thread takes the next number when it is done with one. An exception of any of them is raised here.
     """
     threads = min(num_threads(), count)
-    if threads <= 1:
-        for i in range(count):
-            call(i)
-        return
-    numbers = itertools.count()  # next() on it is atomic
-
-    def work() -> None:
-        while (i := next(numbers)) < count:
-            call(i)
-
+    work = _in_turn(call, count)
     pending = [_executor("kernel", threads - 1).submit(work) for _ in range(threads - 1)]
     work()
     _finish(pending)
@@ -93,22 +84,27 @@ def run_parts(part: Callable[[int], None], count: int) -> None:
     The parts must write to different places; they run without gradients and autocast. An exception of any is raised.
     """
     threads = min(num_threads(), count)
+    work = _in_turn(part, count)
     if threads <= 1:
-        for i in range(count):
-            part(i)
+        work()
         return
-    numbers = itertools.count()
-
-    @torch.no_grad()  # the mode is a thread's own
-    def work() -> None:
-        while (i := next(numbers)) < count:
-            part(i)
-
     # The caller only waits: torch's number of threads is also a thread's own, and the caller's is not 1. Samplers run
     # kernels, not parts, so that nobody waits for a pool that is busy with another's.
-    first, *others = [_executor("product", threads).submit(work) for _ in range(threads)]
+    alone = torch.no_grad()(work)  # the mode is a thread's own
+    first, *others = [_executor("product", threads).submit(alone) for _ in range(threads)]
     first.result()
     _finish(others)
+
+
+def _in_turn(call: Callable[[int], object], count: int) -> Callable[[], None]:
+    """Return what threads do side by side: each takes the next number until there are no more."""
+    numbers = itertools.count()  # next() on it is atomic
+
+    def work() -> None:
+        while (i := next(numbers)) < count:
+            call(i)
+
+    return work
 
 
 def _finish(pending: list[Future[None]]) -> None:

@@ -9,21 +9,18 @@ as a layer exists for each edge.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+from models.block import Block
+from models.facts import GraphFacts
 from models.kernels.backends import widen
 from models.kernels.dense.linear import Linear, linear
 from models.kernels.sparse.adjacency import Adjacency
 from models.kernels.sparse.spmm import weighted_sum
 from models.layers.encoders import CategoryEmbedding
-
-if TYPE_CHECKING:
-    from models.block import Block
-    from models.facts import GraphFacts
 
 Scales = tuple[Tensor | None, Tensor | None]
 """Of a sum over in-edges: weights of edges (E,) and factors of destinations (num_dst,), constants; None: ones."""

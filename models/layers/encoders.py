@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
+from models.block import Block, Inputs
+from models.facts import GraphFacts
 from models.kernels.dense.linear import Linear
+from models.kernels.sparse.message import EdgeTerm
 from models.layers.layer import Activation, Dropout
-
-if TYPE_CHECKING:
-    from models.block import Block, Inputs
-    from models.facts import GraphFacts
-    from models.kernels.sparse.message import EdgeTerm
 
 # Up to so many combinations of an edge's categories are encoded once for all edges. OGB's bonds have 60.
 MAX_COMBINATIONS = 4096

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+from configs.errors import RecipeError
+from models.block import Block
+from models.configs import ModelConfig
+from models.facts import GraphFacts
 from models.kernels.dense.batch_norm import Running, batch_norm
 from models.kernels.dense.dropout import dropout, elu_dropout, relu_dropout
 from models.kernels.dense.linear import Linear
-
-if TYPE_CHECKING:
-    from models.block import Block
-    from models.configs import ModelConfig
-from configs.errors import RecipeError
-from models.facts import GraphFacts
 
 
 def draw_key() -> int:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor, nn
 
+from models.block import Batch
+from models.facts import GraphFacts
 from models.kernels.dense.linear import Linear
 from models.kernels.sparse.pairs import pair_product
 from models.kernels.sparse.segment import segment_reduce
 from models.layers.encoders import CategoryEmbedding
 from models.layers.layer import hidden_layers
-
-if TYPE_CHECKING:
-    from models.block import Batch
-    from models.facts import GraphFacts
 
 
 class NodeHead(nn.Module):

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from configs.base import ComponentConfig
+from configs.base import ComponentConfig, OwnFileConfig
 from configs.registry import LOSSES
 from configs.values.class_weight import ClassWeight
 
@@ -20,15 +20,11 @@ _USUAL = {**_LABELS, "link": "logistic", "ranking": "softmax"}
 """Loss of each type of label, of links and of rankings."""
 
 
-class LossConfig(ComponentConfig):
+class LossConfig(OwnFileConfig):
     """What every loss says of itself."""
 
     label_types: ClassVar[tuple[str, ...]] = tuple(_LABELS)
     """What it is for: types of labels (`configs.label_types`), or `link`, `ranking`, `triple`."""
-    file: str | None = None
-    """A Python file of your own that registers the loss; null: one of graphmill's."""
-    file_sha256: str | None = None
-    """Digest of that file; filled in when the recipe is read."""
 
 
 class ClassLossConfig(LossConfig):

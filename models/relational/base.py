@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor, nn
 
 from configs.errors import RecipeError
 from models.base import GraphModel
+from models.facts import GraphFacts
 from models.layers.layer import Activation, make_norm, normalise
 from models.layers.output_heads import NodeHead
 from models.relational.batch import RankingBatch, TypedBatch, TypedBlock
+from models.relational.configs import ImportanceWalksConfig
 from models.relational.encoders import TypedEncoder
 from models.relational.ranking import RankingHead
-
-if TYPE_CHECKING:
-    from models.facts import GraphFacts
-    from models.relational.configs import ImportanceWalksConfig
 
 
 def message_relations(facts: GraphFacts) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
-from configs.base import ComponentConfig, ConfigModel, StrTuple
+from configs.base import ConfigModel, OwnFileConfig, StrTuple
 from configs.errors import RecipeError
 from configs.matching import did_you_mean
 from configs.registry import MODELS
@@ -46,7 +46,7 @@ class RankingHeadConfig(ConfigModel):
     gone = dict.fromkeys(("loss", "margin"), "the loss is that of the training: train.loss={name: margin, margin: 1}")
 
 
-class RelationalModelConfig(ComponentConfig):
+class RelationalModelConfig(OwnFileConfig):
     """Options of every model of a typed graph."""
 
     family: ClassVar[str] = "relational"
@@ -56,10 +56,6 @@ class RelationalModelConfig(ComponentConfig):
     label_reuse: ClassVar[bool] = False
     edge_weights: ClassVar[bool] = False
 
-    file: str | None = None
-    """A Python file of your own that registers the model; null: one of graphmill's."""
-    file_sha256: str | None = None
-    """Digest of that file; filled in when the recipe is read."""
     hidden_dim: int = Field(default=128, ge=1, le=65_536)
     """Width of all layers."""
     num_layers: int = Field(default=2, ge=1, le=64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,15 +14,13 @@ from configs.registry import MODELS
 from models.dgl.adapter import load_dgl, make_bipartite
 from models.dgl.conv import Sizes, make_convolution
 from models.dgl.convolutions import TWO_MAPS, check_convolution, find_convolution, place_of
+from models.facts import GraphFacts
 from models.kernels.dense.linear import Linear
 from models.layers.encoders import CategoryEmbedding
 from models.relational.base import LayerPlan, RelationalModel, TypedConv
+from models.relational.batch import RelationBlock, TypedBlock
 from models.relational.configs import DglHeteroConfig
 from models.relational.encoders import columns_of
-
-if TYPE_CHECKING:
-    from models.facts import GraphFacts
-    from models.relational.batch import RelationBlock, TypedBlock
 
 
 class RelationEdges(nn.Module):

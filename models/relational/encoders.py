@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from configs.errors import RecipeError
+from models.facts import GraphFacts
 from models.kernels.dense.linear import Linear
 from models.kernels.sparse.segment import segment_reduce
 from models.layers.encoders import CategoryEmbedding
 from models.layers.layer import Activation, Dropout
-
-if TYPE_CHECKING:
-    from models.facts import GraphFacts
-    from models.relational.batch import RelationBlock, TypedInputs, TypeInputs
+from models.relational.batch import RelationBlock, TypedInputs, TypeInputs
 
 
 def columns_of(given: tuple[tuple[int, ...], ...], number: int, width: int) -> tuple[int, ...]:

@@ -3,54 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from configs.registry import MODELS
+from models.facts import GraphFacts
 from models.kernels.dense.linear import Linear
 from models.kernels.sparse.adjacency import Adjacency
 from models.kernels.sparse.spmm import weighted_sum
 from models.relational.base import LayerPlan, RelationalModel, TypedConv
+from models.relational.batch import RelationBlock, TypedBlock
 from models.relational.configs import HeteroSageConfig
 from models.relational.encoders import EdgeTerm
 
-if TYPE_CHECKING:
-    from models.facts import GraphFacts
-    from models.relational.batch import RelationBlock, TypedBlock
 
+def stacked_relations(
+    relations: list[RelationBlock], num_src: int, num_own: int
+) -> tuple[Adjacency, Tensor, list[int]]:
+    """Return several relations out of one type as one, so that their means are a single product.
 
-@dataclass
-class StackedMeans:
-    """Means over several relations out of one type as a single product, destinations relation by relation.
+    Args:
+        relations: those out of the type.
+        num_src: rows of the type.
+        num_own: how many of these are wanted as they are; they come first, as a relation of an edge to itself.
 
-    With own rows these come first, as a relation of an edge from each destination to itself.
+    Returns:
+        The edges, destinations relation by relation; float32 (rows,), 1 / number of in-edges; and the rows of each.
     """
-
-    adjacency: Adjacency
-    scale: Tensor
-    """float32 (rows,): 1 / number of in-edges."""
-    sizes: list[int]
-    """Rows of each part."""
-
-    @classmethod
-    def of(cls, relations: list[RelationBlock], num_src: int, num_own: int) -> StackedMeans:
-        """Stack relations out of one type; `num_own`: how many of its rows are wanted as they are."""
-        first = relations[0].indices if relations else torch.empty(0, dtype=torch.int32)
-        loops = torch.arange(num_own, dtype=first.dtype, device=first.device)
-        counts = torch.cat([torch.ones_like(loops, dtype=torch.int64), *(r.adjacency.degrees() for r in relations)])
-        indptr = counts.new_zeros(len(counts) + 1)
-        torch.cumsum(counts, 0, out=indptr[1:])
-        indices = torch.cat([loops, *(relation.indices for relation in relations)])
-        sizes = [num_own, *(relation.adjacency.num_dst for relation in relations)]
-        return cls(Adjacency(indptr, indices, num_src), counts.clamp(min=1).to(torch.float32).reciprocal(), sizes)
-
-    def means(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Return the own rows, and each relation's means: x (num_src, D) -> (size, D) each."""
-        return torch.split(weighted_sum(self.adjacency, x, target_scale=self.scale), self.sizes)
+    first = relations[0].indices if relations else torch.empty(0, dtype=torch.int32)
+    loops = torch.arange(num_own, dtype=first.dtype, device=first.device)
+    counts = torch.cat([torch.ones_like(loops, dtype=torch.int64), *(r.adjacency.degrees() for r in relations)])
+    indptr = counts.new_zeros(len(counts) + 1)
+    torch.cumsum(counts, 0, out=indptr[1:])
+    indices = torch.cat([loops, *(relation.indices for relation in relations)])
+    sizes = [num_own, *(relation.adjacency.num_dst for relation in relations)]
+    return Adjacency(indptr, indices, num_src), counts.clamp(min=1).to(torch.float32).reciprocal(), sizes
 
 
 class HeteroSageConv(TypedConv):
@@ -74,8 +63,9 @@ class HeteroSageConv(TypedConv):
             relations = [r for r in block.relations if r.number in self.hop.relations and r.source_type == source]
             is_target = source in self.hop.targets
             num_own = block.num_dst[source] if is_target else 0
-            make = partial(StackedMeans.of, relations, block.num_src[source], num_own)
-            target_rows, *relation_means = block.cached(f"stack of {source}", make).means(x[source])
+            make = partial(stacked_relations, relations, block.num_src[source], num_own)
+            adj, scale, sizes = block.cached(f"stack of {source}", make)
+            target_rows, *relation_means = torch.split(weighted_sum(adj, x[source], target_scale=scale), sizes)
             if is_target:
                 y[source] = self.own[str(source)](target_rows)
             means |= {relation.number: mean for relation, mean in zip(relations, relation_means, strict=True)}

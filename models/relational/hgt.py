@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from configs.registry import MODELS
+from models.facts import GraphFacts
 from models.kernels.dense.linear import Linear, linear
 from models.kernels.sparse.adjacency import Adjacency
 from models.kernels.sparse.edge_softmax import edge_softmax
 from models.kernels.sparse.spmm import sddmm, weighted_sum
 from models.layers.layer import Dropout
 from models.relational.base import LayerPlan, RelationalModel, TypedConv
+from models.relational.batch import RelationBlock, TypedBlock
 from models.relational.configs import HgtConfig
 from models.relational.encoders import EdgeTerm
-
-if TYPE_CHECKING:
-    from models.facts import GraphFacts
-    from models.relational.batch import RelationBlock, TypedBlock
 
 
 def joined(relations: list[RelationBlock], num_dst: int) -> Adjacency:

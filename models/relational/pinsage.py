@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from configs.registry import MODELS
+from models.facts import GraphFacts
 from models.kernels.dense.linear import Linear
 from models.kernels.sparse.spmm import weighted_sum
 from models.layers.layer import Dropout
 from models.relational.base import LayerPlan, RelationalModel, TypedConv
-from models.relational.batch import visits_number
-from models.relational.configs import PinSageConfig
-
-if TYPE_CHECKING:
-    from models.facts import GraphFacts
-    from models.relational.batch import TypedBlock
-    from models.relational.configs import ImportanceWalksConfig
+from models.relational.batch import TypedBlock, visits_number
+from models.relational.configs import ImportanceWalksConfig, PinSageConfig
 
 
 class PinSageConv(TypedConv):

@@ -8,7 +8,6 @@ these rows added behind the layers too: B x_j + C e_j.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -18,10 +17,8 @@ from configs.registry import LOSSES
 from models.kernels.dense.linear import Linear
 from models.layers.layer import hidden_layers
 from models.losses.base import PairLoss
-
-if TYPE_CHECKING:
-    from models.relational.batch import RankingBatch
-    from models.relational.configs import RankingHeadConfig
+from models.relational.batch import RankingBatch
+from models.relational.configs import RankingHeadConfig
 
 PAST = 3
 """What is known of a pair's own past: see `past_features`."""

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from configs.registry import MODELS
+from models.facts import GraphFacts
 from models.kernels.attention.attention import gat_attention
 from models.kernels.dense.linear import Linear, linear
 from models.layers.layer import draw_key
 from models.relational.base import LayerPlan, RelationalModel, TypedConv
+from models.relational.batch import RelationBlock, TypedBlock
 from models.relational.configs import RgatConfig
 from models.relational.encoders import EdgeTerm
-
-if TYPE_CHECKING:
-    from models.facts import GraphFacts
-    from models.relational.batch import RelationBlock, TypedBlock
 
 
 class RelationAttention(nn.Module):

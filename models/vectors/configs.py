@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from configs.base import ComponentConfig, FloatTuple
+from configs.base import FloatTuple, OwnFileConfig
 from configs.errors import RecipeError
 from configs.registry import MODELS
 
@@ -25,7 +25,7 @@ class Pairing:
     """Whether centres and contexts are rows of one table."""
 
 
-class RowsConfig(ComponentConfig):
+class RowsConfig(OwnFileConfig):
     """Options of every model that is a row for each node, and has no layers."""
 
     # What GNNs have as options and these models never do; applying a model asks for it.
@@ -33,10 +33,6 @@ class RowsConfig(ComponentConfig):
     label_reuse: ClassVar[bool] = False
     edge_weights: ClassVar[bool] = False
 
-    file: str | None = None
-    """A Python file of your own that registers the model; null: one of graphmill's."""
-    file_sha256: str | None = None
-    """Digest of that file; filled in when the recipe is read."""
     dim: int = Field(default=128, ge=1, le=65_536)
     """Width of a node's vector."""
 

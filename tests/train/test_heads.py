@@ -15,7 +15,7 @@ from configs.registry import LOADERS
 from tasks.evaluators.metrics import f1_of_columns
 from tasks.storage.graph_store import GraphStore
 from tasks.train.job import BEST
-from tasks.train.loaders.pairs import PairData
+from tasks.train.loaders.base import SampleData
 from tasks.train.node_vectors import heads
 from tasks.train.node_vectors.heads import _fit_members, _fit_numbers, best_threshold, fit_head
 from tasks.train.state.checkpoint import load_model
@@ -203,13 +203,13 @@ def test_graphs_without_an_edge_to_take_are_refused(
 ) -> None:
     store = graph(tmp_path, weight, ends)
     with pytest.raises(DataError, match=f"test: .*{message}"):
-        LOADERS.create(LOADERS.config(loader), PairData(store, 5))
+        LOADERS.create(LOADERS.config(loader), SampleData(store, 5))
 
 
 @pytest.mark.parametrize("loader", ["walks", "edges"])
 def test_weights_that_are_left_alone_may_be_anything(tmp_path: Path, loader: str) -> None:
     store = graph(tmp_path, [1.0, -1.0], _TWO_EDGES)
-    made: Any = LOADERS.create(LOADERS.config({"name": loader, "edge_weights": False}), PairData(store, 5))
+    made: Any = LOADERS.create(LOADERS.config({"name": loader, "edge_weights": False}), SampleData(store, 5))
     pairs = np.empty((2, made.room), np.int32)
     count = made.fill(0, *pairs)
     assert count > 0

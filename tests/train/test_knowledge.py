@@ -21,7 +21,8 @@ from models.knowledge.base import KnowledgeModel, Side, made_queries
 from tasks.train.knowledge import family
 from tasks.train.knowledge.learning import TripleLearning, _TripleBatch
 from tasks.train.knowledge.relations import RelationRows, TripleTask
-from tasks.train.loaders.triples import DrawnEntities, TripleData, TripleLoader
+from tasks.train.loaders.base import SampleData
+from tasks.train.loaders.triples import DrawnEntities, TripleLoader
 from tasks.train.tables.objective import BlockEnds
 from tests.knowledge_graphs import triple_graph
 from tests.ranked_shop import store_of
@@ -100,7 +101,7 @@ def batch_of(graph: Any, model: dict[str, Any], loader: dict[str, Any], loss: An
     store = store_of(graph)
     options = MODELS.config({"dim": 12, **model})
     kind: type[KnowledgeModel] = MODELS.get(options.name)
-    triples: TripleLoader = LOADERS.create(LOADERS.config({"name": "triples", **loader}), TripleData(store, 3))
+    triples: TripleLoader = LOADERS.create(LOADERS.config({"name": "triples", **loader}), SampleData(store, 3))
     relations = RelationRows(kind, options, graph.manifest.num_relations, UpdateRule("sgd"), 5)
     entities = RowTable.zeros(graph.manifest.num_nodes, 12, "float32", UpdateRule("sgd"))
     rows = torch.empty(graph.manifest.num_nodes, 12)
@@ -185,7 +186,7 @@ def test_a_batch_moves_rows_by_its_gradient_where_numbers_are_dropped(tmp_path: 
 
 def test_an_epoch_has_each_triple_once(tmp_path: Path) -> None:
     store = store_of(triple_graph(tmp_path))
-    loader: TripleLoader = LOADERS.create(LOADERS.config({"name": "triples", "batch_size": 77}), TripleData(store, 3))
+    loader: TripleLoader = LOADERS.create(LOADERS.config({"name": "triples", "batch_size": 77}), SampleData(store, 3))
     expected = np.concatenate([store["train_edges"], store["train_relation"][:, None]], 1)
     orders = []
     for epoch in range(2):

@@ -31,7 +31,7 @@ from tasks.train.knowledge.all_entities import AllEntitiesStepper
 from tasks.train.knowledge.engine import TripleEngine
 from tasks.train.knowledge.relations import Projection, RelationRows, TripleTask
 from tasks.train.knowledge.validation import GridEntities
-from tasks.train.loaders.triples import TripleData
+from tasks.train.loaders.base import SampleData
 from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
 from tasks.train.tables.objective import BlockEnds
@@ -267,7 +267,7 @@ class Case:
         self.table.write(slice(None), rows.numpy())
         tables = SimpleNamespace(num_nodes=count, num_blocks=1)
         grid: Any = SimpleNamespace(tables=tables, room=None, meeting=lambda *_: {"entities": (self.table, self.table)})
-        made = LOADERS.create(LOADERS.config(loader), TripleData(store, 3))
+        made = LOADERS.create(LOADERS.config(loader), SampleData(store, 3))
         losses = LOSSES.create(LOSSES.config(loss))
         task = TripleTask(kind, self.options, made, losses, self.relations, None, 11)
         self.stepper = AllEntitiesStepper(task, grid)

@@ -88,7 +88,7 @@ def test_slopes_of_pairs_are_the_gradient_of_the_loss(repeated: bool, rate: floa
         centres, drawn = rng.permutation(9), rng.permutation(41)[:36].reshape(9, 4)
     centres, drawn = centres.astype(np.int32), drawn.astype(np.int32)
     others, negatives = drawn[:, 0].copy(), drawn[:, 1:].copy()
-    found = pair_slopes(vectors, table, centres, others, negatives, rate)
+    found = pair_slopes(vectors, table, centres, others, negatives, rate)[1]
     v, c = (torch.from_numpy(x).double().requires_grad_() for x in (vectors, contexts))
     loss = torch.zeros((), dtype=torch.float64)
     for i in range(len(centres)):

@@ -23,7 +23,7 @@ from tasks.storage.graph_store import GraphStore
 from tasks.train.factors.engine import FactorEngine
 from tasks.train.families import family_of
 from tasks.train.job import BEST, RESULT, Job
-from tasks.train.loaders.pairs import PairData
+from tasks.train.loaders.base import SampleData
 from tasks.train.state.checkpoint import load_model
 from tasks.train.strategies.base import Ranks
 from tasks.train.strategies.block_grid import BlockGrid
@@ -56,7 +56,7 @@ def test_rounds_meet_all_pairs_of_blocks_once(num_blocks: int, shared: bool, wor
 
 
 def make_loader(store: GraphStore, options: dict[str, Any] | str, key: int = 5) -> Any:
-    return LOADERS.create(LOADERS.config(options), PairData(store, key))
+    return LOADERS.create(LOADERS.config(options), SampleData(store, key))
 
 
 @pytest.mark.parametrize(("num_blocks", "deals"), [(1, False), (3, False), (1, True), (2, True), (4, True)])

@@ -49,21 +49,14 @@ class EdgeDropout:
     def mask(self, weights: Tensor) -> Tensor:
         """Return `scale` where a weight is kept and 0 where it is dropped, like weights (E, H)."""
         counter = torch.arange(weights.numel(), device=weights.device) % _WORD
-        hashed = _mix_tensor((_mix_tensor(counter ^ self.low) + self.high) % _WORD)
+        hashed = _mix((_mix(counter ^ self.low) + self.high) % _WORD)
         return (hashed >= self.threshold).view(weights.shape).to(weights.dtype) * self.scale
 
 
-def _mix(word: int) -> int:
+def _mix(word: Any) -> Any:
     a, p, b, q, c = _MIX
-    word = (word ^ (word >> a)) * p % _WORD
+    word = (word ^ (word >> a)) * p % _WORD  # 64-bit products of tensors wrap; their low half is right
     word = (word ^ (word >> b)) * q % _WORD
-    return word ^ (word >> c)
-
-
-def _mix_tensor(word: Tensor) -> Tensor:
-    a, p, b, q, c = _MIX
-    word = ((word ^ (word >> a)) * p) % _WORD  # 64-bit products wrap; their low half is right
-    word = ((word ^ (word >> b)) * q) % _WORD
     return word ^ (word >> c)
 
 

@@ -282,11 +282,8 @@ def _chances(relu: bool, rate: float, key: int) -> tuple[Any, ...]:
 @njit(cache=True, nogil=True)
 def _finish_moments(bounds, sums, eps, weight, columns, statistics):  # type: ignore[no-untyped-def]
     """Join the ranges' means and sums of squares (Chan et al., 1979), and move the running statistics on."""
-    rows, (means, squares), (mean, inverse, scale) = (
-        bounds[-1],
-        (sums[0], sums[1]),
-        (columns[0], columns[1], columns[2]),
-    )
+    rows, means, squares = bounds[-1], sums[0], sums[1]
+    mean, inverse, scale = columns[0], columns[1], columns[2]
     running_mean, running_variance, momentum = statistics
     for j in range(len(mean)):
         seen, middle, square = 0.0, 0.0, 0.0

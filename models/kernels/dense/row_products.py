@@ -96,11 +96,9 @@ def _multiply_add(
         column = None if before is None else before.unsqueeze(-1)
         y = _multiply_add(column, x, matrix.unsqueeze(1), None, alpha, beta).squeeze(1)
         return y if out is None else out.copy_(y)
+    bias = None
     if before is not None and before.dim() == 1 and len(before) == matrix.shape[-1] and alpha == beta == 1:
-        bias, before = before, None
-    else:
-        bias = None
-    bias = None if bias is None else bias.float()
+        bias, before = before.float(), None
     y = multiply_by_rows(x.float(), matrix.float(), bias, None if before is not None else out)
     if alpha != 1:
         y *= alpha

@@ -167,13 +167,8 @@ def train_parts(  # type: ignore[no-untyped-def]
             if noise is not None:
                 state = following(state)
             # Read again: one of the contexts may have been this very row.
-            put(
-                lanes,
-                vertex,
-                centre_at + column,
-                load(lanes, vertex, centre_at + column, tile) + change,
-                state * SCRAMBLE,
-            )
+            moved = load(lanes, vertex, centre_at + column, tile) + change
+            put(lanes, vertex, centre_at + column, moved, state * SCRAMBLE)
 
 
 @njit(cache=True, nogil=True)

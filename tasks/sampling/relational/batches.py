@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -15,6 +15,7 @@ from configs.errors import DataError
 from models.facts import GraphFacts
 from models.relational.batch import RelationBlock as Edges
 from models.relational.batch import TypedBatch, TypedBlock, TypedInputs, TypeInputs
+from models.relational.configs import ImportanceWalksConfig
 from models.relational.encoders import columns_of
 from tasks.arrays import Array
 from tasks.sampling.relational.edges import Relation, RelationalEdges
@@ -24,9 +25,6 @@ from tasks.sampling.relational.type_features import TypeFeatures, gather_columns
 from tasks.sampling.rows.features import node_id_tensor
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import ALWAYS, GraphStore
-
-if TYPE_CHECKING:
-    from models.relational.configs import ImportanceWalksConfig
 
 _NEVER = 1 << 62
 """The cut of a row that has no time: it sees everything."""

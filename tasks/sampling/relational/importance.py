@@ -8,11 +8,11 @@ As everywhere a row is a pair of a node and a cut, and walks go along edges befo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from models.relational.batch import visits_number
+from models.relational.configs import ImportanceWalksConfig
 from tasks.arrays import Array
 from tasks.sampling.relational.draws import keys_of_cuts
 from tasks.sampling.relational.edges import Relation, RelationalEdges
@@ -21,9 +21,6 @@ from tasks.sampling.relational.sampler import RelationSample, TypedLayer, TypedS
 from tasks.sampling.relational.walks import Path, as_columns, history_paths, most_visited, paths_back
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
-
-if TYPE_CHECKING:
-    from models.relational.configs import ImportanceWalksConfig
 
 _ALL = 1 << 62
 

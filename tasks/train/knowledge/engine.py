@@ -24,7 +24,8 @@ from tasks.train.knowledge.all_entities import AllEntitiesStepper
 from tasks.train.knowledge.learning import TripleLearning
 from tasks.train.knowledge.relations import Projection, RelationRows, SharedRows, TripleTask
 from tasks.train.knowledge.validation import GridEntities, TripleValidation
-from tasks.train.loaders.triples import AllEntities, DrawnEntities, TripleData
+from tasks.train.loaders.base import SampleData
+from tasks.train.loaders.triples import AllEntities, DrawnEntities
 from tasks.train.ranks.collectives import from_main
 from tasks.train.state import checkpoint
 from tasks.train.tables.block_engine import BlockEngine
@@ -48,7 +49,7 @@ class TripleEngine(BlockEngine):
 
     def make_loader(self) -> Any:
         """Return what makes batches. Raises DataError: there is no training triple."""
-        return LOADERS.create(self.config.loader, TripleData(self.store, derive_key(self.job.seed, _TRIPLES)))
+        return LOADERS.create(self.config.loader, SampleData(self.store, derive_key(self.job.seed, _TRIPLES)))
 
     def usual_settings(self, num_blocks: int, *, beyond_memory: bool) -> Settings:
         """Return a pool for each epoch, or as large as the recipe says.

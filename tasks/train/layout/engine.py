@@ -29,8 +29,9 @@ from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 from tasks.train.embeddings.host_tables import TABLE, set_around_table
 from tasks.train.job import BEST, Job, WarmStart
+from tasks.train.loaders.base import SampleData
 from tasks.train.loaders.configs import EdgePassesConfig
-from tasks.train.loaders.pairs import EdgePassPairs, PairData, PairLoader
+from tasks.train.loaders.pairs import EdgePassPairs, PairLoader
 from tasks.train.state import checkpoint
 from tasks.train.strategies.base import Ranks
 from tasks.train.tables.block_engine import PairEngine
@@ -57,7 +58,7 @@ class LayoutEngine(PairEngine):
 
     def make_loader(self) -> PairLoader:
         """Return what makes pairs: of a graph's own edges by the degrees of their ends. Raises DataError."""
-        data = PairData(self.edges.drawn_from(), derive_key(self.job.seed, PAIRS))
+        data = SampleData(self.edges.drawn_from(), derive_key(self.job.seed, PAIRS))
         loader: PairLoader = LOADERS.create(self.config.loader, data)
         return loader
 
@@ -238,7 +239,7 @@ def lay_out(
 
         grid = Grid(tables, Ranks(), BlockFiles(Path(folder)), start=begin)
         loader = EdgePassPairs(
-            EdgePassesConfig(name="edge_passes"), PairData(edges.drawn_from(), derive_key(seed, PAIRS))
+            EdgePassesConfig(name="edge_passes"), SampleData(edges.drawn_from(), derive_key(seed, PAIRS))
         )
         negatives = Negatives(np.diff(edges.indptr), 1, options.negative_power)
         engine = SampleStepper(PairLearning(model, options, loader, negatives, seed), grid)

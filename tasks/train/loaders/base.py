@@ -132,6 +132,15 @@ class TrainingData:
         return cls(store, features, *given, **others)
 
 
+@dataclass(frozen=True)
+class SampleData:
+    """What a loader of pairs or triples is made for, beside its options: `Loader(config, data)`."""
+
+    store: GraphStore
+    key: int
+    """Of all that is drawn, at least 0."""
+
+
 def shared_table(
     scratch: Path | None, name: str, shape: tuple[int, int], dtype: Any, fill: Callable[[Array, Path], None]
 ) -> Array:

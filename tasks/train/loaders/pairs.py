@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,21 +14,12 @@ from configs.registry import LOADERS
 from tasks.arrays import Array
 from tasks.sampling.walks.alias import EdgePasses
 from tasks.sampling.walks.random_walks import Walks, expected_pairs, fill_pairs, most_pairs, out_weights
-from tasks.storage.graph_store import GraphStore
+from tasks.train.loaders.base import SampleData
 from tasks.train.loaders.configs import EdgePassesConfig, EdgesConfig, WalksConfig
 
 _CHUNK_PAIRS = 1 << 14
 """About so many pairs a chunk: with their negatives they stay in a core's second-level cache."""
 Drawn = TypeVar("Drawn", Walks, EdgePasses)
-
-
-@dataclass(frozen=True)
-class PairData:
-    """What a loader of pairs is made for, beside its options: `Loader(config, data)`."""
-
-    store: GraphStore
-    key: int
-    """Of all that is drawn, at least 0."""
 
 
 class PairLoader:
@@ -41,7 +31,7 @@ class PairLoader:
     """Pairs of a chunk on average."""
     has_relations = False
 
-    def __init__(self, config: Any, data: PairData) -> None:
+    def __init__(self, config: Any, data: SampleData) -> None:
         """Prepare the draws. Raises DataError: the graph has nothing to draw."""
         self.config, self.data = config, data
 
@@ -68,7 +58,7 @@ class EdgePairs(PairLoader):
 
     config: EdgesConfig
 
-    def __init__(self, config: EdgesConfig, data: PairData) -> None:
+    def __init__(self, config: EdgesConfig, data: SampleData) -> None:
         """Prepare the draws. Raises DataError: the graph has no edges."""
         super().__init__(config, data)
         self.drawn = self.over_edges(Walks, length=2, by_degree=True)
@@ -87,7 +77,7 @@ class EdgePassPairs(PairLoader):
 
     config: EdgePassesConfig
 
-    def __init__(self, config: EdgePassesConfig, data: PairData) -> None:
+    def __init__(self, config: EdgePassesConfig, data: SampleData) -> None:
         """Shuffle the edges. Raises DataError: the graph has none, or weights are not fit."""
         super().__init__(config, data)
         self.passes = self.over_edges(EdgePasses)
@@ -105,7 +95,7 @@ class WalkPairs(PairLoader):
 
     config: WalksConfig
 
-    def __init__(self, config: WalksConfig, data: PairData) -> None:
+    def __init__(self, config: WalksConfig, data: SampleData) -> None:
         """Prepare the walks. Raises DataError: the graph has no edges to walk along."""
         super().__init__(config, data)
         self.drawn = self.over_edges(

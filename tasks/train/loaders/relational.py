@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import gammaln
 
 from configs.registry import LOADERS
+from models.relational.batch import RankingBatch, TypedBatch
 from models.relational.configs import ImportanceWalksConfig
 from tasks.arrays import Array
 from tasks.sampling.neighborhoods.neighbors import derive_key, shuffled
@@ -21,10 +21,6 @@ from tasks.sampling.rows.labels import targets
 from tasks.storage.graph_store import GraphStore
 from tasks.train.loaders.base import LabelLoader, Loader, TrainingData
 from tasks.train.loaders.configs import RankingLoaderConfig, RelationalConfig
-
-if TYPE_CHECKING:
-    from models.relational.batch import RankingBatch, TypedBatch
-    from tasks.train.loaders.configs import RankingLoaderConfig
 
 
 @LOADERS.register("relational")

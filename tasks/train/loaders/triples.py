@@ -15,17 +15,8 @@ from tasks.arrays import Array, offsets
 from tasks.counter_random import permute
 from tasks.sampling.neighborhoods.fast_random import STEP, below, stream
 from tasks.sampling.walks.alias import alias_table, draw_many
-from tasks.storage.graph_store import GraphStore
+from tasks.train.loaders.base import SampleData
 from tasks.train.loaders.configs import KVsAllConfig, OneVsAllConfig, TriplesConfig
-
-
-@dataclass(frozen=True)
-class TripleData:
-    """What a loader of triples is made for, beside its options: `Loader(config, data)`."""
-
-    store: GraphStore
-    key: int
-    """Of all that is drawn, at least 0."""
 
 
 @LOADERS.register("triples")
@@ -34,7 +25,7 @@ class TripleLoader:
 
     has_relations = True
 
-    def __init__(self, config: TriplesConfig, data: TripleData) -> None:
+    def __init__(self, config: TriplesConfig, data: SampleData) -> None:
         """Raises DataError: there is no training triple."""
         self.config, self.data = config, data
         self.edges, self.relations = data.store["train_edges"], data.store["train_relation"]
@@ -143,7 +134,7 @@ class AllEntities:
 class OneVsAll(AllEntities):
     """Both ends of each triple of a batch are asked for; one entity is true."""
 
-    def __init__(self, config: OneVsAllConfig, data: TripleData) -> None:
+    def __init__(self, config: OneVsAllConfig, data: SampleData) -> None:
         """Raises DataError: there is no training triple."""
         self.config = config
         self.triples = TripleLoader(config, data)  # type: ignore[arg-type]  # it reads batch_size alone
@@ -162,7 +153,7 @@ class OneVsAll(AllEntities):
 class KVsAll(AllEntities):
     """A batch is some of the distinct queries of either side; all entities that training triples name are true."""
 
-    def __init__(self, config: KVsAllConfig, data: TripleData) -> None:
+    def __init__(self, config: KVsAllConfig, data: SampleData) -> None:
         """Raises DataError: there is no training triple."""
         self.config, self.data = config, data
         triples = TripleLoader(config, data)  # type: ignore[arg-type]

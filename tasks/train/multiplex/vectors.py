@@ -11,7 +11,7 @@ from torch import Tensor
 
 from configs.errors import DataError
 from configs.families.row_training import MultiplexTrainConfig
-from models.kernels.skipgram.train_pairs import train_pairs
+from models.kernels.skipgram.train_pairs import pair_loss, train_pairs
 from models.kernels.tables.row_tables import RowTable
 from models.vectors.configs import GatneConfig
 from models.vectors.gatne import RelationMixing
@@ -88,8 +88,7 @@ class RelationVectors:
         vectors = self.mixing(base[torch.from_numpy(own_place)], near, bounds)
 
         rows, before = place.astype(contexts.dtype), vectors.detach().numpy()
-        loss = _loss(before, self.contexts, rows, contexts, negatives)
-        slopes = pair_slopes(before, self.contexts, rows, contexts, negatives, pair_rate)
+        loss, slopes = pair_slopes(before, self.contexts, rows, contexts, negatives, pair_rate)
         self.optimizer.zero_grad()
         vectors.backward(torch.from_numpy(slopes))
         self.optimizer.step()
@@ -157,30 +156,22 @@ def _drawn(rows: int, width: int, seed: int) -> Tensor:
     return torch.randn(rows, width, generator=torch.Generator().manual_seed(seed)) / width**0.5
 
 
-def pair_slopes(
-    vectors: Array, contexts: RowTable, centres: Array, others: Array, negatives: Array, rate: float
-) -> Array:
-    """Take skip-gram's steps for pairs; return how vectors moved, over the rate: their gradient, float32 (n, d).
-
-    `contexts` move for good. The loss is the sum over pairs of -log s(v.c) - sum_k log s(-v.c_k).
-    """
-    table = RowTable.zeros(*vectors.shape)
-    table.write(slice(None), vectors)
-    train_pairs(table, contexts, centres, others, negatives, rate=rate)
-    return (vectors - table.read()) / np.float32(rate)
-
-
 _LOSS_PAIRS = 1 << 12
 
 
-def _loss(vectors: Array, contexts: RowTable, centres: Array, others: Array, negatives: Array) -> float:
-    """Return the mean loss of the first pairs of a batch."""
-    some = slice(0, _LOSS_PAIRS)
-    centre_vectors = vectors[centres[some]]
-    true = (centre_vectors * contexts.read(others[some])).sum(1)
-    drawn = negatives[some]
-    false = (centre_vectors[:, None] * contexts.read(drawn.reshape(-1)).reshape(*drawn.shape, -1)).sum(2)
-    return float(np.logaddexp(0, -true).mean() + np.logaddexp(0, false).sum(1).mean())
+def pair_slopes(
+    vectors: Array, contexts: RowTable, centres: Array, others: Array, negatives: Array, rate: float
+) -> tuple[float, Array]:
+    """Take skip-gram's steps for pairs; return the first ones' mean loss before, and how vectors moved, over the rate.
+
+    That is their gradient, float32 (n, d). `contexts` move for good. The loss is the sum over pairs of -log s(v.c) -
+    sum_k log s(-v.c_k).
+    """
+    table = RowTable.zeros(*vectors.shape)
+    table.write(slice(None), vectors)
+    loss = pair_loss(table, contexts, centres[:_LOSS_PAIRS], others[:_LOSS_PAIRS], negatives[:_LOSS_PAIRS])
+    train_pairs(table, contexts, centres, others, negatives, rate=rate)
+    return loss, (vectors - table.read()) / np.float32(rate)
 
 
 _WALKS, _WINDOWS = 11, 12

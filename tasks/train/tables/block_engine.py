@@ -33,7 +33,8 @@ from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.storage.file_names import file_name
 from tasks.storage.graph_store import GraphStore
 from tasks.train.job import Job
-from tasks.train.loaders.pairs import PairData, PairLoader
+from tasks.train.loaders.base import SampleData
+from tasks.train.loaders.pairs import PairLoader
 from tasks.train.node_vectors.heads import finish_vectors
 from tasks.train.ranks.collectives import from_all, from_main, wait_for_all
 from tasks.train.run import Engine, RoundTotals
@@ -265,7 +266,7 @@ class PairEngine(BlockEngine):
 
     def make_loader(self) -> PairLoader:
         """Return what makes pairs. Raises DataError: the graph has nothing to draw."""
-        data = PairData(self.store, derive_key(self.job.seed, PAIRS))
+        data = SampleData(self.store, derive_key(self.job.seed, PAIRS))
         loader: PairLoader = LOADERS.create(self.config.loader, data)
         return loader
 
