@@ -60,7 +60,11 @@ class ConfigModel(BaseModel, metaclass=_SafelyParsed):
                 if key not in cls.model_fields:
                     near, names = did_you_mean(str(key), cls.model_fields), ", ".join(sorted(cls.model_fields))
                     raise ValueError(f"unknown key {readable(str(key), 200)!r}{near}; known: {names}")
-                _refuse_truth(key, data[key], cls.model_fields[key].annotation)
+                for item in data[key] if isinstance(data[key], list | tuple) else [data[key]]:
+                    # pydantic takes true and false for 1 and 0, where numbers are asked for
+                    types = set(_types_in(cls.model_fields[key].annotation)) if isinstance(item, bool) else set()
+                    if types & {int, float} and not types & {bool, Any}:
+                        raise ValueError(f"{key}: {str(item).lower()} is no number")
         return data
 
     @model_validator(mode="after")
@@ -69,14 +73,6 @@ class ConfigModel(BaseModel, metaclass=_SafelyParsed):
             if not any(hasattr(bound, "le") or hasattr(bound, "lt") for bound in field.metadata):
                 _refuse_excess(name, getattr(self, name))
         return self
-
-
-def _refuse_truth(name: str, value: Any, annotation: Any) -> None:
-    """Refuse true and false, which pydantic takes for 1 and 0, where numbers are asked for."""
-    for item in value if isinstance(value, list | tuple) else [value]:
-        types = set(_types_in(annotation)) if isinstance(item, bool) else set()
-        if types & {int, float} and not types & {bool, Any}:
-            raise ValueError(f"{name}: {str(item).lower()} is no number")
 
 
 def _types_in(annotation: Any) -> Iterator[Any]:

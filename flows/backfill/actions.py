@@ -285,7 +285,9 @@ def over_versions(client: Any, backfill: Backfill) -> Backfill:
         return backfill
     deployment = find_deployment(client, backfill.deployment, backfills=True)
     recipe = partition_recipe(deployment, Partition(name="version", overrides=backfill.overrides))
-    first, last = _bounds(backfill)
+    first = -float("inf") if backfill.first is None else span("--from", backfill.first)[0].timestamp() * 1000
+    # To the end of the last minute.
+    last = float("inf") if backfill.last is None else span("--to", backfill.last)[1].timestamp() * 1000 + 59_999
     written = [one for one in version_moments(recipe) if first <= one <= last]
     if not written:
         raise RecipeError(
@@ -316,10 +318,3 @@ def settled(written: list[int]) -> tuple[str, ...]:
     last = [one for one, after in zip(written, following, strict=True) if after - one >= _SETTLED_MS]
     moments = [datetime.datetime.fromtimestamp(one // 1000, datetime.UTC) for one in last]
     return tuple(moment.isoformat(timespec="seconds") for moment in moments)
-
-
-def _bounds(backfill: Backfill) -> tuple[float, float]:
-    first = -float("inf") if backfill.first is None else span("--from", backfill.first)[0].timestamp() * 1000
-    # To the end of the last minute.
-    last = float("inf") if backfill.last is None else span("--to", backfill.last)[1].timestamp() * 1000 + 59_999
-    return first, last

@@ -64,7 +64,10 @@ def main(arguments: list[str]) -> int:
     if role == "serve-mlflow":
         _serve(mlflow_service(home, server_settings(os.environ, mlflow=True)))
     if role == "upgrade-mlflow":
-        return _upgrade_mlflow(server_settings(os.environ))
+        # `mlflow db upgrade URL`, but everybody sees a command line, and the URL holds the password.
+        code = "import os; from mlflow.db import commands; commands(['upgrade', os.environ['STORE']])"
+        environment = {**os.environ, **QUIET, "STORE": server_settings(os.environ).mlflow_database or ""}
+        return subprocess.run([sys.executable, "-c", code], env=environment).returncode
     if role == "work":
         return _work(home)
     # Without servers a command works by itself, as it does outside of containers.
@@ -158,13 +161,6 @@ def _work(home: Home) -> int:
     health_file().write_text(f"http://127.0.0.1:{port}/health")
     os.chdir(ROOT)
     return keep_running(services)
-
-
-def _upgrade_mlflow(settings: ServiceSettings) -> int:
-    # `mlflow db upgrade URL`, but everybody sees a command line, and the URL holds the password.
-    code = "import os; from mlflow.db import commands; commands(['upgrade', os.environ['STORE']])"
-    environment = {**os.environ, **QUIET, "STORE": settings.mlflow_database or ""}
-    return subprocess.run([sys.executable, "-c", code], env=environment).returncode
 
 
 def _database(environment: Mapping[str, str]) -> str:

@@ -36,13 +36,6 @@ def _scales(block: Block) -> tuple[Tensor, Tensor]:
     return norm, target_norm if block.scale is None or block.weight is not None else target_norm * block.scale
 
 
-def _edge_scales(block: Block) -> Scales:
-    """Return the same for edges (E,) and destinations."""
-    norm, scale = _scales(block)
-    of_edges = norm[block.indices.long()]
-    return of_edges if block.weight is None else of_edges * block.weight, scale
-
-
 class GcnConv(nn.Module):
     """y = P x W + b, P the symmetrically normalised adjacency matrix with self-loops (`propagate`).
 
@@ -61,7 +54,13 @@ class GcnConv(nn.Module):
         """Convolve: x (num_src, in_dim) -> (num_dst, out_dim)."""
         y = propagate(block, self.linear(x)) if self.map_first else self.linear(propagate(block, x))
         if self.edges is not None:
-            y = y + self.edges(block, "gcn", lambda: _edge_scales(block)).to(y.dtype)
+
+            def scales() -> Scales:
+                norm, scale = _scales(block)
+                of_edges = norm[block.indices.long()]
+                return of_edges if block.weight is None else of_edges * block.weight, scale
+
+            y = y + self.edges(block, "gcn", scales).to(y.dtype)
         return y + self.bias.to(y.dtype)
 
 

@@ -36,14 +36,13 @@ def umap_curve(min_dist: float, spread: float = 1.0) -> tuple[float, float]:
     x = np.linspace(0, _REACH, _PLACES)[1:]  # in units of spread; every curve is 1 at 0
     near = min_dist / spread
     target = np.where(x < near, 1, np.exp(near - x))
-    (log_a, log_b), _ = curve_fit(_curve, x, target, p0=(0, 0))
+
+    def curve(x: NDArray[np.float64], log_a: float, log_b: float) -> NDArray[np.float64]:
+        return np.asarray(1 / (1 + np.exp(log_a) * x ** (2 * np.exp(log_b))))  # by logarithms: both stay above 0
+
+    (log_a, log_b), _ = curve_fit(curve, x, target, p0=(0, 0))
     a, b = np.exp((log_a, log_b))
     return float(a / spread ** (2 * b)), float(b)
-
-
-def _curve(x: NDArray[np.float64], log_a: float, log_b: float) -> NDArray[np.float64]:
-    """Return the curve by logarithms: a and b stay above 0."""
-    return np.asarray(1 / (1 + np.exp(log_a) * x ** (2 * np.exp(log_b))))
 
 
 @MODELS.register("largevis")

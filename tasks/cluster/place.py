@@ -116,7 +116,10 @@ class Place:
             try:
                 work, fetched = self._prepare(stack)
                 mirror = None if self._writes_itself else Mirror(self._files, work)
-                interface = _interface(meeting[0] if first == 0 else _own_address())
+                address = meeting[0] if first == 0 else _own_address()
+                # By itself gloo would take the interface of the host's name, often the loopback.
+                ends = ((name, end) for name, ends in psutil.net_if_addrs().items() for end in ends)
+                interface = next((name for name, end in ends if end.address.partition("%")[0] == address), None)
                 common = self._environment(interface, machine, meeting, count)
                 roots = {self._order.work: str(work)}
                 arguments = rerooted(arguments, roots)
@@ -251,11 +254,3 @@ def _start(arguments: list[str], work: Path, rank: int, local: int, common: dict
             stdout=output,
             stderr=subprocess.STDOUT,
         )
-
-
-def _interface(address: str) -> str | None:
-    """Return the network interface with an address: gloo would take that of the host's name, often the loopback."""
-    for interface, entries in psutil.net_if_addrs().items():
-        if any(entry.address.partition("%")[0] == address for entry in entries):
-            return interface
-    return None

@@ -139,7 +139,7 @@ def prompt_ending() -> Iterator[None]:
         return
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    terminals = [number for number in (0, 1, 2) if _is_terminal(number)]
+    terminals = [number for number in (0, 1, 2) if os.isatty(number)]
 
     def end(number: int, _frame: FrameType | None) -> None:
         if number == signal.SIGHUP:
@@ -170,13 +170,6 @@ def prompt_ending() -> Iterator[None]:
         _state.watching = False
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _is_terminal(number: int) -> bool:
-    try:
-        return os.isatty(number)
-    except OSError:
-        return False
 
 
 def _watch(reader: int) -> None:

@@ -1,13 +1,16 @@
 """Families of models: each has a training of its own between the same checkpoints, journal and launch.
 
-A family is a module with the functions of `Family`; it is imported when the first of its models is trained.
+A family is a module, imported when the first of its models is trained, with `announce`, which refuses what cannot work
+before any process starts, and says what will run; `train`, which trains one rank to the end, from the last checkpoint
+if there is one; and `size`: how large the model is, in words, and a training's peak memory on this machine's CPU in
+bytes, or None where that is not known before it begins.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from configs.families.row_training import (
     FactorTrainConfig,
@@ -21,13 +24,8 @@ from configs.training import RelationalTrainConfig, TrainBase, TrainConfig
 
 if TYPE_CHECKING:
     from configs.schema import Recipe
-    from models.facts import GraphFacts
-    from tasks.sizes import Counts
-    from tasks.stage import StageContext
-    from tasks.storage.home import Home
-    from tasks.storage.manifests import GraphManifest, PartitionManifest
+    from tasks.storage.manifests import GraphManifest
     from tasks.train.job import AnyJob
-    from tasks.train.strategies.base import Ranks
 
 
 _ROOMS = {
@@ -42,28 +40,9 @@ _ROOMS = {
 """Folder of each family."""
 
 
-class Family(Protocol):
-    """What the stage, the worker and `plan` ask of a family."""
-
-    def announce(self, context: StageContext, recipe: Recipe, manifest: PartitionManifest) -> None:
-        """Refuse what cannot work before any process starts, and say what will run. Raises RecipeError."""
-
-    def train(self, job: Any, ranks: Ranks) -> None:
-        """Train one rank to the end, from the last checkpoint if there is one. Raises RecipeError."""
-
-    def size(
-        self, home: Home, recipe: Recipe, facts: GraphFacts, counts: Counts, num_parts: int
-    ) -> tuple[str, int] | None:
-        """Return how large the model is, in words, and a training's peak memory on this machine's CPU in bytes.
-
-        None: not known before it begins. Raises RecipeError: options that the stage itself refuses.
-        """
-
-
-def family_of(train: TrainBase) -> Family:
-    """Return the family whose section a recipe's `train` is."""
-    family: Any = importlib.import_module(f"tasks.train.{_ROOMS[train.family]}.family")
-    return cast(Family, family)
+def family_of(train: TrainBase) -> Any:
+    """Return the family, a module, whose section a recipe's `train` is."""
+    return importlib.import_module(f"tasks.train.{_ROOMS[train.family]}.family")
 
 
 def trainings(job: AnyJob) -> Sequence[AnyJob]:

@@ -231,7 +231,8 @@ class _BatchNorm(torch.autograd.Function):
         _finish_moments(bounds, sums, np.float32(eps), storage(weight), columns, statistics)
         mean, inverse, scale = columns
         y = empty((rows, width), x.dtype)
-        ctx.chances = _chances(relu, rate, key)
+        kept = (key, threshold(rate), np.float32(1 / (1 - rate))) if rate else (None, None, None)
+        ctx.chances = (True if relu else None, *kept)  # None leaves activation or dropout out
         given = (storage(x), mean, scale, storage(bias), *ctx.chances)
         _run(normalise_rows, _steps(rows), width, *given, storage(y))
         ctx.save_for_backward(x, bias)
@@ -271,12 +272,6 @@ def _steps(rows: int) -> Any:
 def _run(kernel: Any, bounds: Any, width: int, *arguments: Any) -> None:
     for column, lanes, count in tiles(width, _TILE):
         run_rows(kernel, bounds, lanes, count, column, width, *arguments)
-
-
-def _chances(relu: bool, rate: float, key: int) -> tuple[Any, ...]:
-    """Return what kernels are told of activation and dropout; None leaves one out."""
-    kept = (key, threshold(rate), np.float32(1 / (1 - rate))) if rate else (None, None, None)
-    return (True if relu else None, *kept)
 
 
 @njit(cache=True, nogil=True)

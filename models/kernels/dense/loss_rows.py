@@ -131,7 +131,10 @@ def softmax_(scores: Tensor, beside: Tensor | None = None) -> Tensor:
         beside: a score more of each row, (n,), whose share is left out.
     """
     if not has_kernels(scores) or scores.dtype != torch.float32:
-        return _plain_softmax(scores, beside)
+        sums = scores.logsumexp(1)
+        sums = sums if beside is None else torch.logaddexp(sums, beside)
+        scores.sub_(sums[:, None]).exp_()
+        return sums
     assert scores.is_contiguous(), "shares take the place of scores that lie one behind the other"
     sums = torch.empty(len(scores))
     width = scores.shape[1]
@@ -139,14 +142,6 @@ def softmax_(scores: Tensor, beside: Tensor | None = None) -> Tensor:
     extra = None if beside is None else storage(beside)
     shapes = Lanes(_LANES), Lanes(_LANES, partly=True)
     run_rows(_softmax, even_rows(len(sums)), *shapes, width, whole, storage(scores), extra, storage(sums))
-    return sums
-
-
-def _plain_softmax(scores: Tensor, beside: Tensor | None) -> Tensor:
-    sums = scores.logsumexp(1)
-    if beside is not None:
-        sums = torch.logaddexp(sums, beside)
-    scores.sub_(sums[:, None]).exp_()
     return sums
 
 

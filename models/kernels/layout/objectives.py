@@ -71,39 +71,25 @@ def repulsion(kind: Any, numbers: Any, d: Any) -> Any:
 @overload(attraction, inline="always")
 def _choose_attraction(kind, numbers, d):  # type: ignore[no-untyped-def]
     if kind.objective == "largevis":
-        return _largevis_attraction
-    return _umap_attraction if kind.objective == "umap" else _tsne_attraction
+        return lambda kind, numbers, d: _MINUS_TWO / (d + _ONE)
+    if kind.objective == "tsne":
+        return lambda kind, numbers, d: (_MINUS_TWO * numbers[4]) / ((d + _ONE) * numbers[4] + _ONE)
+
+    def of_umap(kind, numbers, d):  # type: ignore[no-untyped-def]
+        # Powers by logarithms: that of 0 is -88 here, so a power of it is finite, and its force is that of no distance.
+        logarithm = log(d)
+        factor = exp(logarithm * (numbers[3] - _ONE)) * (_MINUS_TWO * numbers[2] * numbers[3])
+        return factor / (exp(logarithm * numbers[3]) * numbers[2] + _ONE)
+
+    return of_umap
 
 
 @overload(repulsion, inline="always")
 def _choose_repulsion(kind, numbers, d):  # type: ignore[no-untyped-def]
     if kind.objective == "largevis":
-        return _largevis_repulsion
-    return _umap_repulsion if kind.objective == "umap" else _tsne_repulsion
-
-
-def _largevis_attraction(kind, numbers, d):  # type: ignore[no-untyped-def]
-    return _MINUS_TWO / (d + _ONE)
-
-
-def _largevis_repulsion(kind, numbers, d):  # type: ignore[no-untyped-def]
-    return (_TWO * numbers[0]) / ((d + numbers[1]) * (d + _ONE))
-
-
-def _umap_attraction(kind, numbers, d):  # type: ignore[no-untyped-def]
-    # Powers by logarithms: that of 0 is -88 here, so a power of it is finite, and its force is that of no distance.
-    logarithm = log(d)
-    factor = exp(logarithm * (numbers[3] - _ONE)) * (_MINUS_TWO * numbers[2] * numbers[3])
-    return factor / (exp(logarithm * numbers[3]) * numbers[2] + _ONE)
-
-
-def _umap_repulsion(kind, numbers, d):  # type: ignore[no-untyped-def]
-    return (_TWO * numbers[0] * numbers[3]) / ((d + numbers[1]) * (exp(log(d) * numbers[3]) * numbers[2] + _ONE))
-
-
-def _tsne_attraction(kind, numbers, d):  # type: ignore[no-untyped-def]
-    return (_MINUS_TWO * numbers[4]) / ((d + _ONE) * numbers[4] + _ONE)
-
-
-def _tsne_repulsion(kind, numbers, d):  # type: ignore[no-untyped-def]
-    return _TWO / ((d + _ONE) * ((d + _ONE) * numbers[4] + _ONE))
+        return lambda kind, numbers, d: (_TWO * numbers[0]) / ((d + numbers[1]) * (d + _ONE))
+    if kind.objective == "tsne":
+        return lambda kind, numbers, d: _TWO / ((d + _ONE) * ((d + _ONE) * numbers[4] + _ONE))
+    return lambda kind, numbers, d: (
+        (_TWO * numbers[0] * numbers[3]) / ((d + numbers[1]) * (exp(log(d) * numbers[3]) * numbers[2] + _ONE))
+    )

@@ -118,7 +118,12 @@ class PartSampler:
             keys = [derive_key(batch.key, hop) for batch in batches]
             for number, layer in enumerate(self._draw(nodes, fanout, keys)):
                 if excluded:
-                    _leave_out(layer, *excluded[number])
+                    banned, lowered = excluded[number]
+                    layer.positions = np.arange(len(layer.indices))
+                    leave_out(layer, len(lowered), banned)
+                    layer.columns = {name: column[layer.positions] for name, column in layer.columns.items()}
+                    layer.positions = None
+                    layer.degree[: len(lowered)] -= lowered
                 if not (open_last and hop == len(self.fanouts) - 1):
                     layer.indices, nodes[number] = self._number(nodes[number], layer.indices)
                 layers[number].append(layer)
@@ -237,15 +242,6 @@ class PartSampler:
         merge_edges(place, *of_drawn, told.told, told_indptr, told.ids, indptr, degree, ids, edges)
         columns = {name: _either(own, told.columns[name], edges) for name, own in self._carried(drawn).items()}
         return PartSample(indptr, ids, None, degree, columns.pop(_CHANCES, None), columns)
-
-
-def _leave_out(layer: PartSample, banned: Array, lowered: Array) -> None:
-    """Remove excluded edges from a layer, and from the seeds' degrees."""
-    layer.positions = np.arange(len(layer.indices))
-    leave_out(layer, len(lowered), banned)
-    layer.columns = {name: column[layer.positions] for name, column in layer.columns.items()}
-    layer.positions = None
-    layer.degree[: len(lowered)] -= lowered
 
 
 def _either(own: Array, told: Array, edges: Array | None) -> Array:

@@ -20,7 +20,7 @@ from tasks.sampling.neighborhoods.draws import SMALL_FANOUT, gather_ids
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.sampling.relational.draws import find_visible, keys_of_cuts, take_edges
 from tasks.sampling.relational.edges import RelationalEdges
-from tasks.sampling.relational.numbering import Rows, Scratch, number_cuts
+from tasks.sampling.relational.numbering import Rows, number_cuts
 
 Fanouts = Sequence[int] | Mapping[str, Sequence[int]]
 
@@ -147,7 +147,7 @@ class RelationalSampler(TypedSampler):
 
     def _hop(self, rows: Rows, hop: int, cuts: Array, is_cut: bool, key: int) -> TypedLayer:
         """Sample one layer around all rows that there are."""
-        edges, kinds = self.edges, range(rows.num_types)
+        edges, kinds, scratch = self.edges, range(rows.num_types), rows.scratch
         cut_keys = np.empty(len(cuts), np.uint64)
         keys_of_cuts(key, cuts, cut_keys)
         num_dst = tuple(rows.counts)
@@ -164,8 +164,11 @@ class RelationalSampler(TypedSampler):
                 if totals[number] == 0:
                     part.indptr.fill(0)
                     continue
-                limit = int(self._limits[t][hop, column])
-                ids = self._take(rows.scratch, column, visible[t], limit, (cut_keys, dst_cuts[t]), part)
+                limit, seen = int(self._limits[t][hop, column]), visible[t]
+                taken = scratch.array("taken", totals[number] + (limit if limit <= SMALL_FANOUT else 0), np.int64)
+                ids = scratch.array("ids", totals[number], edges.id_type)
+                of_rows = len(seen.totals), seen.slots, seen.low, seen.size, limit, self.newest, cut_keys, dst_cuts[t]
+                take_edges(column, *of_rows, self._entries, part.indptr, taken, ids, part.positions)
                 rows.number(source, ids, part.indptr, dst_cuts[t], part.indices)
         return TypedLayer(parts, num_dst, tuple(rows.counts))
 
@@ -193,24 +196,6 @@ class RelationalSampler(TypedSampler):
             RelationSample(indptr[a:b], indices[c:d], None if positions is None else positions[c:d])
             for (a, b), (c, d) in zip(itertools.pairwise(rows), itertools.pairwise(edges), strict=True)
         )
-
-    def _take(
-        self,
-        scratch: Scratch,
-        column: int,
-        visible: _Visible,
-        limit: int,
-        by_cut: tuple[Array, Array | None],
-        part: RelationSample,
-    ) -> Array:
-        """Take the edges of a relation: fill all but `part.indices`, and return the sources' node ids."""
-        total, width = len(part.indices), len(visible.totals)
-        taken = scratch.array("taken", total + (limit if limit <= SMALL_FANOUT else 0), np.int64)
-        ids = scratch.array("ids", total, self.edges.id_type)
-        of_rows = visible.slots, visible.low, visible.size, limit, self.newest
-        into = part.indptr, taken, ids, part.positions
-        take_edges(column, width, *of_rows, *by_cut, self._entries, *into)
-        return ids
 
 
 @dataclass

@@ -35,7 +35,10 @@ class TypeFeatures:
         self._place = [{column: place for place, column in enumerate(some)} for some in own]
         self._ids: Array | None = None
         if self._shared is None and any(table is not None for table in self._tables):
-            self._ids = None if _is_counting(store["node_ids"]) else store["node_ids"]
+            ids = store["node_ids"]
+            chunks = ((some, np.arange(some.start, some.start + len(ids[some]))) for some in blocks(len(ids), _CHUNK))
+            # Where nodes have kept their numbers, ids are 0, 1, 2, ...
+            self._ids = None if all(np.array_equal(ids[some], numbers) for some, numbers in chunks) else ids
 
     def gather(self, kind: int, nodes: Array, columns: Sequence[int], dtype: Any) -> Tensor | None:
         """Return features (n, len(columns)) of nodes of one type; None where there are none.
@@ -55,14 +58,6 @@ class TypeFeatures:
             return None
         rows = (nodes if self._ids is None else self._ids[nodes]) - self._offsets[kind]
         return gather_columns(table, np.ascontiguousarray(rows), [place[column] for column in columns], dtype)
-
-
-def _is_counting(ids: Array) -> bool:
-    """Whether ids are 0, 1, 2, ...: nodes have kept their numbers."""
-    return all(
-        np.array_equal(ids[some], np.arange(some.start, some.start + len(ids[some])))
-        for some in blocks(len(ids), _CHUNK)
-    )
 
 
 _LINE_NUMBERS = 16  # float32 or int32 of a cache line
