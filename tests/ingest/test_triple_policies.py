@@ -102,6 +102,12 @@ def test_little_can_be_held_out(ingest: Ingest, folder: Path) -> None:
         ingest(name="triples", triples="t.tsv")
 
 
+def test_triples_of_one_time_are_not_split_by_it(ingest: Ingest, folder: Path) -> None:
+    put(folder / "t.tsv", "".join(f"a\tr\te{i}\t5\n" for i in range(9)))
+    with pytest.raises(DataError, match=r"t.tsv \(column 3\): .* all 9 are equal.*dataset.split.name=random"):
+        ingest(name="triples", triples="t.tsv", time="3", split={"name": "time"})
+
+
 def test_loops_show_their_entity_once() -> None:
     src = np.array([0, 0, 1, 1, 2], np.int32)
     dst = np.array([0, 0, 1, 0, 2], np.int32)

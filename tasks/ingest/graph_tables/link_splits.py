@@ -68,7 +68,9 @@ class LinkSplitter:
         self.intake.problems.raise_any()  # a wrong time would move the cut, and be counted again with the edges
         there = np.concatenate(kept)
         codes = np.full(len(there), -1, np.int8)
-        codes[there] = cut_by_time(np.concatenate(times)[there], self.split.train, self.split.valid)
+        codes[there] = cut_by_time(
+            np.concatenate(times)[there], self.split.train, self.split.valid, edges.names, edges.time
+        )
         return codes
 
     def deal(self, batch: TableBatch, parts: dict[str, Array], first: int) -> dict[str, Array]:

@@ -13,7 +13,7 @@ from tasks.ingest.ids.node_set import NodeSet, occurred_earlier
 from tasks.ingest.labels import check_labelled, has_label
 from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.intake import Intake, table_files
-from tasks.ingest.tables.table_configs import FilesConfig
+from tasks.ingest.tables.table_configs import EdgeTableConfig, FilesConfig, NodeTableConfig
 from tasks.ingest.tables.times import cut_by_time
 from tasks.storage.manifests import SPLITS
 
@@ -37,7 +37,7 @@ def node_splits(
     elif split.by != "column":
         if split.by == "time" and nodes.time is None:
             raise RecipeError(f"dataset.split.by: time needs a time column in the {nodes.kind} nodes (nodes.time)")
-        owner = deal_labelled(split, labels, nodes.time)
+        owner = deal_labelled(split, labels, nodes.time, nodes.config)
     assert owner is not None
     # Nodes that only edges name are in no split.
     owner = np.append(owner, np.full(nodes.num_nodes - len(owner), -1, np.int8))
@@ -52,17 +52,19 @@ def node_splits(
     return splits
 
 
-def deal_labelled(split: SplitConfig, labels: Array, times: Array | None) -> Array:
+def deal_labelled(
+    split: SplitConfig, labels: Array, times: Array | None, table: NodeTableConfig | EdgeTableConfig
+) -> Array:
     """Deal out the rows that have a label by chance, by class or by time; return codes, int8 (n,), -1 for the others.
 
-    `labels` (n,) or (n, T); `times` (n,), where it is by time.
+    `labels` (n,) or (n, T); `times` (n,), where it is by time, a column of `table`.
     """
     owner, candidates = np.full(len(labels), -1, np.int8), np.flatnonzero(has_label(labels))
     count = len(candidates)
     shuffled = candidates[np.random.default_rng(split.seed).permutation(count)]
     if split.by == "time":
         assert times is not None
-        owner[candidates] = cut_by_time(times[candidates], split.train, split.valid)
+        owner[candidates] = cut_by_time(times[candidates], split.train, split.valid, table.names, str(table.time))
     elif split.by == "ratio":
         owner[shuffled] = _cut(np.arange(count), count, split)
     else:
