@@ -89,7 +89,6 @@ class GraphStore:
     """Arrays of a graph by name, opened as memory maps when first asked for."""
 
     def __init__(self, folder: Path, manifest: GraphManifest) -> None:
-        """`folder` is the artifact's folder."""
         self.folder = folder
         self.manifest = manifest
         self._open: dict[str, Array] = {}
@@ -104,7 +103,6 @@ class GraphStore:
         self._open[name] = array
 
     def __contains__(self, name: str) -> bool:
-        """Whether the graph has this array."""
         return self._resolve(name) in self.manifest.arrays
 
     def __getitem__(self, name: str) -> Array:

@@ -48,8 +48,6 @@ def discover_nodes(edges: EdgeTableConfig, nodes: dict[str, NodeSet], intake: In
 
 
 class _Sink(NamedTuple):
-    """The table of one (source type, relation, target type)."""
-
     triplet: Triplet
     table: TableWriter
     check: EdgeCheck
@@ -191,7 +189,6 @@ class EdgeReader:
             )
 
     def _ends(self, batch: TableBatch) -> tuple[TableBatch, dict[str, Array]]:
-        """Return the rows that are edges, and the dense ids of their ends."""
         edges = self.edges
         src, dst = self.source.look_up(batch, edges.source), self.target.look_up(batch, edges.target)
         if edges.on_unknown_id == "drop" and not (self.source.broken or self.target.broken):
@@ -227,7 +224,6 @@ class EdgeReader:
         return parts | self.features.read(batch)
 
     def _write(self, parts: dict[str, Array], stack: ExitStack) -> None:
-        """Write edges into the tables of their relations, which `stack` closes."""
         # A feature's column may be called relation too.
         codes = parts.pop("relation") if self.edges.relation_column else None
         for code in (-1,) if codes is None else np.unique(codes):

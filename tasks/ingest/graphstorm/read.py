@@ -103,7 +103,6 @@ class Importer:
         return table
 
     def _role(self, transform: gconstruct.Transform, what: str) -> str | None:
-        """Return what columns of a transform are here: `features`, `categorical` or `texts`; None: left out."""
         name, options = transform.name, transform.model_extra or {}
         role, made = _OTHERS.get(name, ("features", _NUMBERS.get(name, "numbers as they are")))
         if name == "to_categorical" and options.get("separator"):
@@ -116,7 +115,6 @@ class Importer:
         return role
 
     def _files(self, said: gconstruct.Table, where: str) -> dict[str, Any]:
-        """Return the files of a table, and how they are read."""
         files = [self._place(one) for one in said.files]
         if said.format.name == "json":
             self._note(f"{where}: JSON is written as Parquet")
@@ -132,7 +130,6 @@ class Importer:
         return str(path if path.is_absolute() else beside if there else path.resolve())
 
     def _converted(self, what: str, files: list[str]) -> str:
-        """Return where the Parquet file of JSON lines will be."""
         place = self.tables / f"{file_name(f'{len(self.json_files)}-{what}')}.parquet"
         self.json_files[place] = files
         return str(place)
@@ -140,7 +137,6 @@ class Importer:
     # ---- the task
 
     def _chosen(self, number: int) -> _Task:
-        """Return the task that the recipe is for, and say which others there are."""
         if not self._tasks:
             raise self._error("names no labels that can be predicted here: give a node or edge type `labels`")
         if not 1 <= number <= len(self._tasks):
@@ -224,7 +220,6 @@ class Importer:
     # ---- words
 
     def _word(self, text: str, what: str) -> str:
-        """Return a name that a recipe can have."""
         word = _NOT_A_WORD.sub("_", text).lstrip("_.-") or "x"
         if word != text:
             self._note(f"{what} {text!r} is called {word}")

@@ -78,7 +78,6 @@ def _counts(path: Path) -> Array:
 
 
 def _checked_counts(counts: Array, path: object) -> Array:
-    """Return counts of nodes or edges, one a graph, int64 (num_graphs,). Raises DataError where they cannot be."""
     if len(counts) == 0 or (counts < 0).any():
         raise DataError("needs one count (>= 0) a graph", path=path)
     if counts.sum(dtype=np.float64) > MAX_COUNT:

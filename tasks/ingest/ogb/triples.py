@@ -78,8 +78,6 @@ def ingest_triple_folder(folder: Path, meta: OgbMeta, context: StageContext) -> 
 
 
 class _SplitFile:
-    """The triples of a split, and the candidates of validation and test."""
-
     def __init__(self, path: Path, types: list[tuple[str, int]]) -> None:
         """Raises DataError where ids are out of range or columns differ in length."""
         self.path, self.types = path, types
@@ -157,7 +155,6 @@ class _SplitFile:
 
 
 def _write_names(folder: Path, writer: DatasetWriter, count: int, context: StageContext) -> int:
-    """Write what relations are called, by mapping/ or by their numbers; return how many there are."""
     mapping = folder / "mapping"
     paths = sorted(mapping.glob("rel*2rel*.csv.gz")) if is_folder(mapping) else []
     for path in paths[:1]:

@@ -71,7 +71,6 @@ def ingest_triples(config: TripleFilesConfig, sources: Sources, context: StageCo
 
 
 def _numberings(job: TripleJob) -> tuple[FinalNumbers, FinalNumbers]:
-    """Return the final numbers of entities and relations."""
     intake = job.intake
     entity_uses, relation_uses = uses(job)
     kinds, kind_names = None, [""]
@@ -89,7 +88,6 @@ def _numberings(job: TripleJob) -> tuple[FinalNumbers, FinalNumbers]:
 def _write_entities(
     job: TripleJob, writer: DatasetWriter, numbering: FinalNumbers
 ) -> dict[str, tuple[FeatureColumn, ...]]:
-    """Write nodes, their features and their ids; return the features of each type."""
     names, path = job.intake.entities, job.sources.features
     features = None if path is None else FeatureMatrix(path, names)
     all_keys = names.keys()
@@ -107,7 +105,6 @@ def _write_entities(
 
 
 def _write_relations(job: TripleJob, writer: DatasetWriter, numbering: FinalNumbers) -> int:
-    """Write names of relations, and their features; return how many columns these have."""
     names, path = job.intake.relations, job.sources.relation_features
     features = None if path is None else FeatureMatrix(path, names)
     keys = names.keys().take(pa.array(numbering.order)).cast(pa.string())

@@ -46,7 +46,6 @@ class TripleArrays:
     """weight, float32 (n,), and time, int64 (n,), where there are such columns."""
 
     def __len__(self) -> int:
-        """How many there are."""
         return len(self.src)
 
 
@@ -106,7 +105,6 @@ def _arrays(
 
 
 def _weights(batch: TableBatch, column: str) -> Array:
-    """Return weights, float32 (n,); negative ones are gathered, as are cells that are no number."""
     cells = batch.column(column)
     if is_text(cells.type):
         texts = compute.utf8_trim_whitespace(cells)

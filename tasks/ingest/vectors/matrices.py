@@ -83,7 +83,6 @@ def _rows_and_columns(shape: Sequence[int], name: object) -> tuple[int, int]:
 
 
 def _only_matrix(path: Path) -> str:
-    """Return the name of the only array with rows and columns. Raises DataError."""
     shapes: dict[str, tuple[int, ...]] = {}
     problem: DataError | None = None
     for name in member_names(path):

@@ -218,7 +218,6 @@ def older_rows(shard: ShardRef, until: int | None) -> Array | None:
 
 
 def _taken(shard: ShardRef, column: str, rows: Array) -> Iterator[pa.Array]:
-    """Yield the texts of some rows, ascending."""
     first = 0
     for group in iter_row_groups(shard, [column]):
         low, high = np.searchsorted(rows, [first, first + group.num_rows])
