@@ -46,7 +46,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,12 +77,6 @@ _SAME_IF_SYMMETRIC = {"csr_indptr": "csc_indptr", "csr_indices": "csc_indices"}
 def id_dtype(num_ids: int) -> type[np.signedinteger[Any]]:
     """Return int32 while ids below `num_ids` fit, else int64."""
     return np.int32 if num_ids <= INT32_MAX else np.int64
-
-
-def slices(count: int, size: int) -> Iterator[slice]:
-    """Cut 0..count into slices of `size`."""
-    for start in range(0, count, size):
-        yield slice(start, min(start + size, count))
 
 
 class GraphStore:
