@@ -13,10 +13,10 @@ from configs.registry import DATASETS
 from tasks.arrays import Array
 from tasks.ingest.base import FileDataset
 from tasks.ingest.configs import NpzConfig
-from tasks.ingest.features import finite_float32
 from tasks.ingest.labels import has_label, number_labels, say_unlabelled
 from tasks.readers.arrays.npy import NpyFile, check_row, member_names
 from tasks.readers.limits import MAX_ROW_BYTES, check_memory
+from tasks.readers.numbers import checked_cast
 from tasks.stage import StageContext
 from tasks.storage.manifests import SPLITS, EdgeType, FeatureColumn, TaskType
 
@@ -204,7 +204,7 @@ class _Archive:
             return None
         else:
             array = self.whole(name, "iufb")
-        return finite_float32(array, self.member(name))
+        return checked_cast(array, np.float32, self.member(name))
 
     def _check_features(self, count: int, name: str) -> bool:
         """Return whether the matrix has columns; some libraries say so that there are none. Raises DataError."""

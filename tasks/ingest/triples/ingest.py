@@ -12,7 +12,6 @@ import pyarrow.compute as compute
 
 from configs.errors import DataError
 from tasks.arrays import Array, blocks
-from tasks.ingest.features import finite_float32
 from tasks.ingest.tables.intake import similar_texts
 from tasks.ingest.triple_tables import TripleTables, write_entities, write_relations
 from tasks.ingest.triples.configs import TripleFilesConfig
@@ -30,6 +29,7 @@ from tasks.ingest.triples.sources import Sources, shown
 from tasks.ingest.writer import DatasetWriter, write_ids
 from tasks.readers.arrays.npy import NpyFile, check_row
 from tasks.readers.columns import is_text
+from tasks.readers.numbers import checked_cast
 from tasks.stage import StageContext
 from tasks.storage.manifests import SPLITS, FeatureColumn
 
@@ -192,4 +192,4 @@ class FeatureMatrix:
                 raise DataError(
                     f"has {self.count:,} rows, and none for the {self.names.what} {rows[beyond[0]]}", path=self.path
                 )
-            yield finite_float32(values[rows], self.path, rows)
+            yield checked_cast(values[rows], np.float32, self.path, rows)
