@@ -198,7 +198,7 @@ def test_mistakes_in_a_folder(
         ("t", pa.array(["a", "b", " \t", "c"]), r"\(row 2, column t\): the entity ' \\t' is blank or has a NUL"),
         ("r", pa.array(["a", "b\0", " ", "\0"]), r"\(row 1, column r\): the relation 'b.*NUL character \(3 such rows"),
         ("h", pa.array([True, False, True, True]), r"\(column h\): holds true and false; ids are whole numbers"),
-        ("w", pa.array([1.0, -2.0, 0.0, 1.0]), r"\(row 1, column w\): the weight -2 is negative"),
+        ("w", pa.array([1.0, -2.0, 0.0, 1.0]), r"\(row 1, column w\): the weight -2 is below 0: weights are 0 or more"),
         ("w", pa.array([1.0, 2.0, np.nan, 1.0]), r"\(row 2, column w\): nan is not a finite number; a triple without"),
         ("w", pa.array([1.0, None, 0.0, 1.0]), r"\(row 1, column w\): the cell is empty; a triple without a weight"),
         ("w", pa.array(["1", "two", "3", "x"]), r"\(row 1, column w\): 'two' is not a number \(2 such rows\)"),
