@@ -152,7 +152,7 @@ def numbers(
 
 
 def weights(batch: TableBatch, column: str, what: str) -> Array:
-    """Return weights, float32 (n,); 0 in the place of what is none, which is gathered; `what`: an edge, for messages."""
+    """Return weights, float32 (n,); 0 in the place of what is none, which is gathered; `what`: an edge, say."""
     values = numbers(batch, column, way_out=f"; {what} without a weight has to be left out, or given one")
     if values.ndim != 1:
         batch.wrong_column(column, "is a column of lists; a weight is a number")
