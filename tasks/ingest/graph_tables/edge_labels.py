@@ -7,22 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from configs.errors import DataError, RecipeError
+from configs.errors import RecipeError
 from tasks.arrays import Array
 from tasks.ingest.graph_tables.configs import TablesConfig
 from tasks.ingest.graph_tables.edges import EdgeReader
 from tasks.ingest.graph_tables.labels import LabelStore, label_columns, label_fields
 from tasks.ingest.graph_tables.nodes import SplitColumn
-from tasks.ingest.graph_tables.splits import deal_labelled
+from tasks.ingest.graph_tables.splits import deal_labelled, rows_of_splits
 from tasks.ingest.ids.id_index import IdIndex
 from tasks.ingest.ids.node_set import occurred_earlier
-from tasks.ingest.labels import check_labelled, has_label, say_unlabelled
+from tasks.ingest.labels import has_label, say_unlabelled
 from tasks.ingest.splits import write_edge_labels
 from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import checked_ids
 from tasks.stage import StageContext
 from tasks.storage.file_names import file_name, joined_name
-from tasks.storage.manifests import EDGE_IDS, SPLITS
+from tasks.storage.manifests import EDGE_IDS
 
 
 class LabelledEdges:
@@ -98,11 +98,6 @@ class LabelledEdges:
         elif split.by != "none":
             times = np.concatenate(self._times) if split.by == "time" else None
             owner = deal_labelled(split, column, times, self.edges)
-        for code, name in enumerate(SPLITS):
-            edges = np.flatnonzero(owner == code)
-            where = split.column or f"split by {split.by}"
-            if not len(edges) and split.by != "none":
-                raise DataError(f"the {name} split is empty ({int(labelled.sum()):,} edges are labelled)", path=where)
-            check_labelled(labelled, edges, name, "edge", where, lambda edge: f"row {rows[edge]}")
+        for name, edges in rows_of_splits(split, owner, labelled, "edge", lambda edge: f"row {rows[edge]}").items():
             self.writer.write(f"split/{name}", {"edge_id": edges})
         return fields | label_fields(self.config, column, names)
