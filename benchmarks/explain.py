@@ -37,6 +37,7 @@ from benchmarks.gnn_report import machine, print_machine
 from configs.registry import EXPLAINERS, MODELS
 from models.base import GraphModel
 from models.block import Batch
+from tasks.arrays import blocks
 from tasks.explain.asked_score import asked_score
 from tasks.explain.features import Features
 from tasks.explain.neighborhood import edge_ends
@@ -44,7 +45,7 @@ from tasks.explain.scored import ScoredNeighborhood, edges_left_out
 from tasks.inference.predictor import Predictor
 from tasks.sampling.rows.features import FeatureSource, whole_graph
 from tasks.storage.graph_facts import graph_facts
-from tasks.storage.graph_store import Array, GraphStore, slices
+from tasks.storage.graph_store import Array, GraphStore
 
 OURS: dict[str, dict[str, Any]] = {
     "removal": {"name": "removal", "most": 100_000},
@@ -213,7 +214,7 @@ def shapley(scored: ScoredNeighborhood) -> Array:
     for _ in range(50):
         order = rng.permutation(count)
         removed = np.argsort(order)[None] < np.arange(count + 1)[:, None]
-        odds = [scored.odds(edges_left_out(scored, removed[some]))[:, 1] for some in slices(count + 1, scored.at_once)]
+        odds = [scored.odds(edges_left_out(scored, removed[some]))[:, 1] for some in blocks(count + 1, scored.at_once)]
         total[order] -= np.diff(np.concatenate(odds))
     return np.abs(total)
 

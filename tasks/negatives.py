@@ -13,12 +13,12 @@ from numba import njit
 from numpy.typing import NDArray
 
 from configs.errors import DataError
-from tasks.arrays import Array
+from tasks.arrays import Array, blocks
 from tasks.counter_random import below
 from tasks.edge_ends import ANY, EdgeEnds, GetArray, Pairs, are_never_joined, end_at, never_joined
 from tasks.pair_set import PairSet
 from tasks.sizes import BYTES_A_PAIR, need_memory
-from tasks.storage.graph_store import id_dtype, slices
+from tasks.storage.graph_store import id_dtype
 from tasks.storage.manifests import LEFT_OUT, SPLITS
 
 NEGATIVE = 17
@@ -162,7 +162,7 @@ def split_pairs(get: GetArray, splits: Sequence[str] = (*SPLITS, LEFT_OUT)) -> P
     def read() -> Iterator[tuple[Array, Array]]:
         for split in splits:
             pairs = get(f"{split}_edges")
-            for part in slices(0 if pairs is None else len(pairs), _CHUNK_ROWS):
+            for part in blocks(0 if pairs is None else len(pairs), _CHUNK_ROWS):
                 assert pairs is not None
                 yield pairs[part, 0], pairs[part, 1]
 
@@ -177,7 +177,7 @@ def graph_pairs(get: GetArray) -> Pairs:
         indptr, indices = get("csc_indptr"), get("csc_indices")
         assert indptr is not None
         assert indices is not None
-        for part in slices(len(indices), _CHUNK_ROWS):
+        for part in blocks(len(indices), _CHUNK_ROWS):
             yield indices[part], np.searchsorted(indptr, np.arange(part.start, part.stop), side="right") - 1
 
     return read

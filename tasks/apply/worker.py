@@ -26,6 +26,7 @@ from tasks.apply.model.needs import check_facts, refuse_node_embeddings
 from tasks.apply.model.row_ids import find_rows as find_learnt_rows
 from tasks.apply.vector_files.formats import COMPLETION_ENDINGS, ENDINGS
 from tasks.apply.vector_files.writers import MatrixVectors, open_vectors
+from tasks.arrays import blocks
 from tasks.inference.former_layers import FormerLayers, KeepJob
 from tasks.inference.kept_layers import AuditError, KeptLayers
 from tasks.inference.kept_rows import KeptRows
@@ -37,7 +38,7 @@ from tasks.kinds.base import finite
 from tasks.kinds.judged import FILE_NAME, Deciding
 from tasks.kinds.of import kind_of
 from tasks.storage.file_names import file_name
-from tasks.storage.graph_store import Array, slices
+from tasks.storage.graph_store import Array
 from tasks.storage.ids import AT_MOMENTS, at_moments, find_rows, relation_names
 from tasks.storage.manifests import EDGE_IDS, EDGE_LABELS
 from tasks.storage.outputs.csv_output import as_csv
@@ -281,7 +282,7 @@ class Serving:
             names = pa.concat_arrays([names, back])
         path = self.job.work / file_name(f"relations{ENDINGS[self.job.format]}")
         with open_vectors(path, self.job.format, len(names), table.shape[1]) as writer:
-            for part in slices(len(names), _ROWS):
+            for part in blocks(len(names), _ROWS):
                 writer.add({"id": names[part]}, finite(table[part].numpy()))
         return {"files": [file.name for file in writer.files], "rows": len(names), "dim": table.shape[1]}
 

@@ -10,14 +10,13 @@ from typing import Literal
 import numpy as np
 
 from models.kernels.threads import num_threads
-from tasks.arrays import Array, sample_rows
+from tasks.arrays import Array, blocks, sample_rows
 from tasks.controls import boosting, linear
 from tasks.controls.features import ControlledGraph, OwnFeatures, labelled, training_sample
 from tasks.controls.labels import LabelControls
 from tasks.controls.suite import FittedControl
 from tasks.evaluators.prediction import Prediction
 from tasks.storage.controls import BOTH_ENDS_CONTROL, FEATURES_CONTROL
-from tasks.storage.graph_store import slices
 from tasks.storage.manifests import FeatureColumn
 
 _NUMBERS_AT_A_TIME = 1 << 23
@@ -93,7 +92,7 @@ class EdgeControl:
     def predict(self, split: str, prediction: Prediction) -> Prediction:
         """Score a split's edges."""
         edges = np.asarray(self.features.graph.store[f"{split}_idx"], np.int64)
-        parts = slices(len(edges), max(1, _NUMBERS_AT_A_TIME // max(1, self.features.width)))
+        parts = blocks(len(edges), max(1, _NUMBERS_AT_A_TIME // max(1, self.features.width)))
         return Prediction(scores=np.concatenate([self._scores(edges[part]) for part in parts]), label=prediction.label)
 
     def _scores(self, edges: Array) -> Array:

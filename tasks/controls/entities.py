@@ -15,13 +15,13 @@ import torch
 
 from models.kernels.sparse.segment import segment_reduce
 from models.relational.encoders import columns_of
-from tasks.arrays import Array
+from tasks.arrays import Array, blocks
 from tasks.sampling.relational.batches import SeedMoments, ages, sorted_edges
 from tasks.sampling.relational.edges import Relation
 from tasks.sampling.relational.sampler import RelationalSampler, RelationSample, TypedSample
 from tasks.sampling.relational.type_features import TypeFeatures, gather_columns
 from tasks.storage.graph_facts import graph_facts
-from tasks.storage.graph_store import ALWAYS, GraphStore, create_array, slices
+from tasks.storage.graph_store import ALWAYS, GraphStore, create_array
 
 MOST_SEEN = 1000
 """Edges of a relation that are looked at: the newest. A row with more has that count."""
@@ -61,7 +61,7 @@ class EntityRows:
             scratch / "entity-end-codes.npy", (len(rows), sum(map(len, self._end_codes))), np.int32
         )
         """int32 (n, E): categories of the ends, -1 where there is none."""
-        for part in slices(len(rows), _CHUNK_ROWS):
+        for part in blocks(len(rows), _CHUNK_ROWS):
             self._fill(part)
 
     def places(self, rows: Array) -> Array:

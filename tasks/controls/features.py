@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy.sparse as sp
 
-from tasks.arrays import Array, sample_rows
+from tasks.arrays import Array, blocks, sample_rows
 from tasks.sampling.rows.labels import column_moments
 from tasks.storage.dataset_store import DatasetStore, iter_row_groups, to_numpy
-from tasks.storage.graph_store import GraphStore, create_array, slices
+from tasks.storage.graph_store import GraphStore, create_array
 from tasks.storage.ids import IdMap
 from tasks.storage.manifests import FeatureColumn, GraphManifest
 
@@ -76,7 +76,7 @@ class ControlledGraph:
             return numbers, codes
         nodes = self.ids.nodes_of_type(kind, left_out=-1)[rows]
         whole = create_array(scratch / "with-texts.npy", (len(rows), numbers.shape[1] + len(places)), np.float32)
-        for some in slices(len(rows), max(1, _NUMBERS_AT_A_TIME // whole.shape[1])):
+        for some in blocks(len(rows), max(1, _NUMBERS_AT_A_TIME // whole.shape[1])):
             texts = self.store["feat"][np.maximum(nodes[some], 0)][:, places]
             texts[nodes[some] < 0] = 0  # a filter dropped them, and nobody asks for them
             whole[some] = np.concatenate([numbers[some], texts], axis=1)
@@ -132,7 +132,7 @@ class OwnFeatures:
         rows = items if self._offsets is None else self._rows(items)
         step = max(1, _NUMBERS_AT_A_TIME // max(1, self._numbers.shape[1]))
         numbers = self._numbers
-        self._filling = column_moments(lambda: (np.asarray(numbers[rows[p]]) for p in slices(len(rows), step)))[0]
+        self._filling = column_moments(lambda: (np.asarray(numbers[rows[p]]) for p in blocks(len(rows), step)))[0]
         self._frequent = []
         for column in np.asarray(self._codes[rows]).T:
             codes, counts = np.unique(column, return_counts=True)
@@ -178,7 +178,7 @@ class OwnFeatures:
     def _raw_parts(self, items: Array) -> Iterator[tuple[slice, Array]]:
         rows_an_item = 1 if self._offsets is None else max(1, len(self._numbers) // max(1, len(self._offsets) - 1))
         step = max(1, _NUMBERS_AT_A_TIME // (max(1, self.width) * rows_an_item))
-        for part in slices(len(items), step):
+        for part in blocks(len(items), step):
             yield part, self._raw(items[part])
 
     def _raw(self, items: Array) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 
 from configs.errors import DataError
 from models.kernels.threads import num_threads
-from tasks.arrays import Array, sample_rows
+from tasks.arrays import Array, blocks, sample_rows
 from tasks.controls import boosting, linear
 from tasks.controls.entities import EntityRows
 from tasks.controls.features import ControlledGraph, OwnFeatures, labelled, text_places, training_sample
@@ -22,7 +22,7 @@ from tasks.storage.controls import (
     OWN_MEAN_CONTROL,
     TEXTS_CONTROL,
 )
-from tasks.storage.graph_store import GraphStore, create_array, slices
+from tasks.storage.graph_store import GraphStore, create_array
 from tasks.storage.manifests import FeatureColumn
 
 _MOST_ROWS = 200_000
@@ -55,7 +55,7 @@ class MomentControl(ABC):
 
     def scores(self, places: Array) -> Array:
         """Score rows by their places among the entities', int64 (n,): float32 (n, C)."""
-        parts = slices(max(1, len(places)), _CHUNK_ROWS)
+        parts = blocks(max(1, len(places)), _CHUNK_ROWS)
         return np.concatenate([self.model(self.features(places[part])) for part in parts])
 
 
@@ -131,7 +131,7 @@ def _linear(
     numbers, codes = entities.numbers, entities.codes
     if only is not None:
         numbers = create_array(graph.scratch / "entity-texts.npy", (len(numbers), len(only)), np.float32)
-        for some in slices(len(numbers), _CHUNK_ROWS):
+        for some in blocks(len(numbers), _CHUNK_ROWS):
             numbers[some] = entities.numbers[some][:, only]
         codes = codes[:, :0]
     features = OwnFeatures(numbers, codes)

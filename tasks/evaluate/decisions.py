@@ -66,7 +66,7 @@ def decisions(valid: Prediction, shown: Prediction, costs: CostsConfig | None = 
 def threshold_by(rule: str, valid: Prediction, costs: CostsConfig | None) -> Threshold | None:
     """Return the threshold that a rule chooses on the validation split; None: none does what it asks."""
     binary = _binary(valid)
-    assert binary is not None, "the rule was looked at before (`tasks.kinds.measurable.check_threshold`)"
+    assert binary is not None, "the rule was looked at before (`tasks.kinds.measurable.check_graph`)"
     chosen = choose_threshold(rule, OrderedRows.of(*binary), costs)
     return None if chosen is None else Threshold(valid.positive_class, _probability(chosen))
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.arrays import blocks
 from tasks.ranking.ranks import TripleRanks
-from tasks.storage.graph_store import slices
 
 Array = NDArray[Any]
 Floats = NDArray[np.floating[Any]]
@@ -144,7 +144,7 @@ def _negatives_above(positive: Floats, negative: Floats) -> tuple[Array, Array, 
     higher, not_lower = np.zeros(len(score), np.int64), np.zeros(len(score), np.int64)
     every = negative.reshape(-1)
     # Parts smaller than the scores that are looked up in them would take longer and save nothing.
-    for part in slices(len(every), max(_SCORES_AT_A_TIME, len(score))):
+    for part in blocks(len(every), max(_SCORES_AT_A_TIME, len(score))):
         ordered = np.sort(every[part])
         higher += len(ordered) - np.searchsorted(ordered, score, side="right")
         not_lower += len(ordered) - np.searchsorted(ordered, score, side="left")
@@ -258,7 +258,7 @@ def ranks(positive: Floats, negative: Floats) -> Floats:
         not_lower = len(ordered) - np.searchsorted(ordered, positive, side="left")
         return 0.5 * (higher + not_lower) + 1
     result = np.empty(len(positive))
-    for rows in slices(len(positive), _ROWS_AT_A_TIME):
+    for rows in blocks(len(positive), _ROWS_AT_A_TIME):
         higher = (negative[rows] > positive[rows, None]).sum(axis=1)
         not_lower = (negative[rows] >= positive[rows, None]).sum(axis=1)
         result[rows] = 0.5 * (higher + not_lower) + 1

@@ -20,13 +20,13 @@ import pyarrow.compute as compute
 from numpy.typing import NDArray
 
 from models.base import GraphModel
-from tasks.arrays import row_blocks
+from tasks.arrays import blocks, row_blocks
 from tasks.inference.former_layers import FormerLayers
 from tasks.inference.layerwise import bounded_slices, chunk_rows, out_dims
 from tasks.inference.row_stable import RowStable, features_of
 from tasks.sampling.rows.features import FeatureSource
 from tasks.storage.dataset_store import DatasetStore
-from tasks.storage.graph_store import Array, GraphStore, create_array, slices
+from tasks.storage.graph_store import Array, GraphStore, create_array
 from tasks.storage.ids import IdMap
 
 ENCODED = "encoded.npy"
@@ -141,7 +141,7 @@ class KeptLayers(RowStable):
         if changes is not None:
             assert self._former is not None
             earlier = np.load(self._former.layers / name, mmap_mode="r")
-            for part in slices(self.num_nodes, _ROWS):
+            for part in blocks(self.num_nodes, _ROWS):
                 taken = part.start + np.flatnonzero(~need[part])
                 after[taken] = earlier[changes.former[taken]]
         needed, changed = np.flatnonzero(need), need.copy()
@@ -250,7 +250,7 @@ def _compare_rows(table: Array | None, other: Array | None, matched: Array, equa
     if table is None:
         return
     assert other is not None, "graphs that one model reads have the same arrays"
-    for part in slices(len(table), _ROWS):
+    for part in blocks(len(table), _ROWS):
         nodes = part.start + np.flatnonzero(equal[part])
         equal[nodes] = rows_equal(table[nodes], other[matched[nodes]])
 

@@ -23,9 +23,10 @@ from torch import Tensor
 from models.kernels.dense.row_products import stable_rows
 from models.relational.base import RelationalModel
 from models.relational.batch import TypedBatch
+from tasks.arrays import blocks
 from tasks.inference.kept_layers import AuditError, Told
 from tasks.inference.sampled import SampledScores
-from tasks.storage.graph_store import Array, GraphStore, create_array, slices
+from tasks.storage.graph_store import Array, GraphStore, create_array
 
 VECTORS, SIZES, HASHES = "vectors.npy", "sizes.npy", "hashes.npy"
 _MOST_SEEDS = 1024
@@ -106,7 +107,7 @@ class KeptRows:
                 ends = [*changes.tolist(), len(self.rows)]
         first = 0
         for end in ends:
-            for part in slices(end - first, _MOST_SEEDS):
+            for part in blocks(end - first, _MOST_SEEDS):
                 yield slice(first + part.start, first + part.stop)
             first = end
 

@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from models.base import GraphModel
+from tasks.arrays import blocks
 from tasks.processes.memory import available_bytes
 from tasks.sampling.neighborhoods.neighbors import NeighborSampler
 from tasks.sampling.rows.features import FeatureSource, make_blocks, take_rows
-from tasks.storage.graph_store import Array, GraphStore, slices
+from tasks.storage.graph_store import Array, GraphStore
 
 CHUNK_EDGES = 1 << 20
 _CHUNK_VALUES = 1 << 26  # rows of a chunk times its widest layer: 256 MiB as float32
@@ -108,7 +109,7 @@ class Layerwise:
         if model.encoder.linear is None and model.encoder.categories is None and not self.encodes_always:
             return None
         encoded = scratch_array(self.scratch, self.num_held, model.encoder.out_dim)
-        for part in slices(self.num_nodes, rows):
+        for part in blocks(self.num_nodes, rows):
             inputs = features.inputs(np.arange(part.start, part.stop))
             inputs = replace(inputs, node_ids=inputs.node_ids + self.first_node).to(self.device)
             encoded[part] = model.encoder(inputs).cpu().numpy()

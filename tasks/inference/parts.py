@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from configs.errors import DataError
 from models.base import GraphModel
 from models.kernels.memory import give_back, recycled
+from tasks.arrays import blocks
 from tasks.evaluators.prediction import Prediction
 from tasks.inference.layerwise import CHUNK_EDGES, Layerwise, scratch_array, widest
 from tasks.inference.predictor import evaluating
@@ -23,7 +24,6 @@ from tasks.sampling.neighborhoods.neighbors import NeighborSampler
 from tasks.sampling.parts.graph import PartGraph
 from tasks.sampling.parts.ranges import Array, Ranges, find_sources
 from tasks.sampling.rows.features import FeatureSource
-from tasks.storage.graph_store import slices
 
 _CHUNK_ROWS = 1 << 16
 _FREE_SHARE = 0.5
@@ -209,7 +209,7 @@ class PartPredictor:
         scores = np.empty((len(nodes), model.facts.out_dim), np.float32)
         with evaluating(model):
             vectors = self.node_vectors(model, nodes)
-            for part in slices(len(nodes), self.batch_size):
+            for part in blocks(len(nodes), self.batch_size):
                 rows = torch.from_numpy(np.asarray(vectors[part])).to(self.device)
                 scores[part] = model.score(rows).cpu().numpy()
         return scores

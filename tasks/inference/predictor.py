@@ -18,6 +18,7 @@ from models.block import Batch, Block, Inputs
 from models.kernels.sparse.segment import segment_reduce
 from models.layers.output_heads import GraphHead
 from models.relational.base import RelationalModel
+from tasks.arrays import blocks
 from tasks.edge_ends import ends_of
 from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.ranked_rows import RankedRows
@@ -33,7 +34,7 @@ from tasks.negatives import draw_pool, graph_pairs
 from tasks.ranking.rank import MEMORY
 from tasks.sampling.graphs import GraphBatches
 from tasks.sampling.rows.features import FeatureSource, whole_graph
-from tasks.storage.graph_store import Array, GraphStore, slices
+from tasks.storage.graph_store import Array, GraphStore
 from tasks.storage.manifests import SPLITS
 
 # Up to this estimate a graph goes through all layers at once; above it, layer by layer.
@@ -97,7 +98,7 @@ class Predictor:
         with evaluating(model):
             table = model.table  # its rows are read as they are needed
             vectors: Any = self.node_vectors(model, nodes) if table is None else None
-            for part in slices(len(nodes), self.batch_size):
+            for part in blocks(len(nodes), self.batch_size):
                 rows = vectors[part] if table is None else table[torch.from_numpy(nodes[part])]
                 scores[part] = model.score(self.tensor(rows)).cpu().numpy()
         return scores
@@ -180,7 +181,7 @@ class Predictor:
         `relation`: that of each pair, int (n,), for models that score pairs by it.
         """
         scores = np.empty(len(pairs), np.float32)
-        for part in slices(len(pairs), self.batch_size):
+        for part in blocks(len(pairs), self.batch_size):
             ends = np.asarray(pairs[part], np.int64)
             both = [self.tensor(vectors[ends[:, end]]) for end in (0, 1)]
             if relation is not None:
@@ -196,7 +197,7 @@ class Predictor:
         ends = np.asarray(self.store["edge_ends"][edges], np.int64)
         vectors, place = self._vectors_of(model, ends)
         carried = [(self.store.get("scored_feat"), np.float32), (self.store.get("scored_feat_cat"), np.int64)]
-        for part in slices(len(edges), self.batch_size):
+        for part in blocks(len(edges), self.batch_size):
             rows = [None if table is None else np.asarray(table[edges[part]], kind) for table, kind in carried]
             numbers, codes = (None if some is None else self.tensor(some) for some in rows)
             source, target = (self.tensor(vectors[place[part, end]]) for end in (0, 1))
@@ -271,7 +272,7 @@ class Predictor:
         self, model: GraphModel, nodes: Array, function: Callable[[Tensor], Tensor]
     ) -> Iterator[tuple[slice, Array]]:
         vectors, rows = self._vectors_of(model, nodes)
-        for part in slices(len(nodes), _ROWS):
+        for part in blocks(len(nodes), _ROWS):
             yield part, self._by_rows(function, self.tensor(vectors[rows[part]]))
 
     def _vectors_of(self, model: GraphModel, nodes: Array) -> tuple[Any, Array]:

@@ -14,12 +14,13 @@ import torch
 
 from models.relational.base import RelationalModel
 from models.relational.ranking import RankingHead
+from tasks.arrays import blocks
 from tasks.evaluators.ranked_places import places_of
 from tasks.evaluators.ranked_rows import Lists, RankedRows
 from tasks.inference.layerwise import scratch_array
 from tasks.sampling.relational.batches import TypedNeighborhoods
 from tasks.sampling.relational.links import RankedLinks, RankedNeighborhoods
-from tasks.storage.graph_store import Array, GraphStore, slices
+from tasks.storage.graph_store import Array, GraphStore
 
 _KEY = 20_261_128
 """What is drawn: the same neighbours in every evaluation."""
@@ -53,7 +54,7 @@ def ranked_by(links: RankedLinks, tasks: Array, score: ScoreTasks, k: int | None
     places = np.full((len(tasks), int(min(1000, counts.max(initial=1)))), np.inf)
     for moment in np.unique(moments).tolist():
         rows, there = np.flatnonzero(moments == moment), links.there(moment)
-        for part in slices(len(rows), max(1, _SCORES // max(1, size))):
+        for part in blocks(len(rows), max(1, _SCORES // max(1, size))):
             chosen = rows[part]
             scores = np.array(score(tasks[chosen], moment), np.float32)
             scores[:, ~there] = -np.inf
@@ -121,7 +122,7 @@ class RankedScores:
         moments = self.links.moments(tasks)
         for moment in np.unique(moments).tolist():
             rows = np.flatnonzero(moments == moment)
-            for part in slices(len(rows), _MOST_SEEDS):
+            for part in blocks(len(rows), _MOST_SEEDS):
                 batch = self.near.batch(tasks[rows[part]], _NO_ROWS, moment, _KEY).to(device)
                 vectors[rows[part]] = model.towers(batch)[0].float().cpu().numpy()
         return vectors
@@ -130,7 +131,7 @@ class RankedScores:
         """Return the vectors of all candidates as of a moment, float32 (C, width); 0 of what is not there."""
         columns = np.flatnonzero(self.links.there(moment))
         vectors: Array | None = None
-        for part in slices(max(1, len(columns)), _MOST_SEEDS):
+        for part in blocks(max(1, len(columns)), _MOST_SEEDS):
             batch = self.near.batch(_NO_ROWS, columns[part], moment, _KEY).to(device)
             some = model.towers(batch)[1].float().cpu().numpy()
             if vectors is None:
@@ -147,7 +148,7 @@ class RankedScores:
         everything = torch.from_numpy(np.asarray(candidates)).to(device)
         popularity = self.near.popularity(np.arange(len(candidates)), moment).to(device)
         parts = []
-        for some in slices(len(tasks), _MOST_SEEDS):
+        for some in blocks(len(tasks), _MOST_SEEDS):
             batch = self.near.batch(tasks[some], _NO_ROWS, moment, _KEY).to(device)
             pairs, features = (one.to(device) for one in self.near.past(tasks[some], moment))
             scores = head.scores(model.towers(batch)[0].float(), everything, popularity)

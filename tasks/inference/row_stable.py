@@ -26,9 +26,10 @@ from models.base import GraphModel
 from models.block import Block
 from models.kernels.dense.row_products import stable_rows
 from models.kernels.threads import kernels_alone
+from tasks.arrays import blocks
 from tasks.inference.layerwise import Layerwise
 from tasks.sampling.rows.features import FeatureSource, take_rows
-from tasks.storage.graph_store import Array, GraphStore, slices
+from tasks.storage.graph_store import Array, GraphStore
 
 UNIT = 64
 """Rows of chunks, of their sources and their edges come in multiples of this."""
@@ -68,7 +69,7 @@ class RowStable(Layerwise):
         types = np.zeros(len(nodes), np.int64) if features.node_type is None else features.node_type[nodes]
         for kind in np.unique(types):  # each type may have a map of its own
             own = np.flatnonzero(types == kind)
-            for part in slices(len(own), _MOST_ROWS):
+            for part in blocks(len(own), _MOST_ROWS):
                 some = nodes[own[part]]
                 filled = np.concatenate([some, np.repeat(some[-1:], -len(some) % UNIT)])
                 with kernels_alone(), stable_rows():

@@ -13,9 +13,10 @@ import torch
 
 from models.relational.base import RelationalModel
 from models.relational.batch import TypedBatch
+from tasks.arrays import blocks
 from tasks.inference.layerwise import scratch_array
 from tasks.sampling.relational.batches import TypedNeighborhoods
-from tasks.storage.graph_store import Array, GraphStore, slices
+from tasks.storage.graph_store import Array, GraphStore
 
 _KEY = 20_240_602
 """What is drawn: the same neighbours in every evaluation. A row's draws depend on no other row of its batch."""
@@ -50,7 +51,7 @@ class SampledScores:
         return vectors
 
     def _batches(self, nodes: Array, device: torch.device, batch_size: int) -> Iterator[tuple[slice, TypedBatch]]:
-        for part in slices(len(nodes), min(batch_size, _MOST_SEEDS)):
+        for part in blocks(len(nodes), min(batch_size, _MOST_SEEDS)):
             yield part, self.batch(nodes[part]).to(device)
 
     def batch(self, nodes: Array) -> TypedBatch:

@@ -12,22 +12,6 @@ from tasks.arrays import Array
 from tasks.storage.manifests import FeatureColumn
 
 
-def finite_float32(array: Array, path: object, rows: Array | None = None) -> Array:
-    """Return numbers (n,) or (n, width) as float32. Raises DataError naming row and column of what is not finite.
-
-    `rows`: which rows of the file these are, (n,); None: its first ones.
-    """
-    with np.errstate(over="ignore"):
-        values = array.astype(np.float32)
-    if not np.isfinite(values).all():
-        row, *column = np.argwhere(~np.isfinite(values))[0].tolist()
-        value = array[(row, *column)]
-        words = f"{value:g} {'does not fit float32' if np.isfinite(value) else 'is not a finite number'}"
-        row = row if rows is None else int(rows[row])
-        raise DataError(words, path=path, row=row, column=column[0] if column else None)
-    return values
-
-
 class FeatureKind:
     """One feature column: numeric (float32) or categorical (int32 codes from 0)."""
 

@@ -111,7 +111,6 @@ class Mat(FileDataset):
         return f"{self.path}[{name}]"
 
     def _splits(self, nodes: Any) -> dict[str, Any]:
-        """Deal out nodes at random; ascending in each split."""
         config = self.config
         order = np.random.Generator(np.random.Philox(config.seed)).permutation(nodes)
         valid, test = (round(share * len(nodes)) for share in (config.valid_share, config.test_share))

@@ -13,10 +13,10 @@ from configs.registry import DATASETS
 from tasks.arrays import Array
 from tasks.ingest.base import FileDataset
 from tasks.ingest.configs import NpzConfig
-from tasks.ingest.features import finite_float32
 from tasks.ingest.labels import has_label, number_labels, say_unlabelled
 from tasks.readers.arrays.npy import NpyFile, check_row, member_names
 from tasks.readers.limits import MAX_ROW_BYTES, check_memory
+from tasks.readers.numbers import checked_cast
 from tasks.stage import StageContext
 from tasks.storage.manifests import SPLITS, EdgeType, FeatureColumn, TaskType
 
@@ -95,8 +95,6 @@ class Npz(FileDataset):
 
 
 class _Archive:
-    """Arrays of the file by name, checked."""
-
     def __init__(self, path: Path, config: NpzConfig) -> None:
         self.path, self.config = path, config
         self.names = set(member_names(path))
@@ -105,11 +103,9 @@ class _Archive:
         """Names of the parts of a CSR matrix of features; none where it is dense or not there."""
 
     def member(self, name: str) -> str:
-        """Name an array for messages."""
         return f"{self.path}[{name}]"
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Return an array's shape, by its header."""
         return NpyFile(self.path, name).header().shape
 
     def num_rows(self) -> int | None:
@@ -141,7 +137,6 @@ class _Archive:
         return labels[0]
 
     def count_nodes(self, largest: int) -> int:
-        """Return how many nodes there are: rows of the features, or one more than the largest id."""
         if self.csr_parts:
             return self.shape(self.csr_parts[0])[0] - 1
         return self.shape(self.config.features)[0] if self.config.features in self.names else largest + 1
@@ -209,7 +204,7 @@ class _Archive:
             return None
         else:
             array = self.whole(name, "iufb")
-        return finite_float32(array, self.member(name))
+        return checked_cast(array, np.float32, self.member(name))
 
     def _check_features(self, count: int, name: str) -> bool:
         """Return whether the matrix has columns; some libraries say so that there are none. Raises DataError."""

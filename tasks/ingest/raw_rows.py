@@ -11,7 +11,7 @@ import numpy as np
 from configs.errors import DataError
 from tasks.arrays import Array
 from tasks.readers.arrays.npy import NpyFile, NpyHeader, check_row, read_values
-from tasks.readers.numbers import number_chunks
+from tasks.readers.numbers import checked_cast, number_chunks
 
 _CHUNK_BYTES = 4 << 20
 
@@ -100,29 +100,6 @@ class NpyRows:
                 size = min(step, num_edges - first)
                 lines = [read_values(stream, size, header.dtype, self.path) for stream in (above, below)]
                 yield np.stack(lines).T
-
-
-def checked_cast(chunk: Array, dtype: Any, path: object, first_row: int, missing: bool = False) -> Array:
-    """Return the chunk (rows, columns) as `dtype` if no value changes its meaning. Raises DataError naming the cell."""
-    dtype = np.dtype(dtype)
-    if chunk.dtype == dtype and dtype.kind != "f":
-        return chunk
-    with np.errstate(invalid="ignore", over="ignore"):
-        out = chunk.astype(dtype, copy=False)
-    if dtype.kind == "i":
-        wrong, what = out != chunk, f"does not fit {dtype.name}"
-        if chunk.dtype.kind == "u":
-            wrong |= out < 0
-    else:
-        wrong, what = ~np.isfinite(out), "is not a finite number"
-        if missing:
-            wrong &= ~np.isnan(chunk)
-    if wrong.any():
-        row, column = (int(x[0]) for x in np.nonzero(wrong))
-        value = chunk[row, column]
-        what = f"does not fit {dtype.name}" if np.isfinite(value) else what
-        raise DataError(f"{value!s} {what}", path=path, row=first_row + row, column=column)
-    return out
 
 
 RawRows: TypeAlias = CsvRows | NpyRows

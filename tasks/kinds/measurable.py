@@ -47,18 +47,22 @@ def check_graph(
     if gate_metric is not None:
         judges = [evaluator, *kind.secondary(graph.manifest)]
         metric_of(gate_metric.removeprefix("valid/"), {name: 0.0 for judge in judges for name in judge.names})
-    check_threshold(evaluate, graph.manifest)
-    kind.measurable(evaluator, graph, class_names(dataset), evaluate.splits, warn)
+    names = class_names(dataset)
+    _check_threshold(evaluate, graph, names)
+    kind.measurable(evaluator, graph, names, evaluate.splits, warn)
 
 
-def check_threshold(evaluate: EvaluateConfig, manifest: GraphManifest) -> None:
+def _check_threshold(evaluate: EvaluateConfig, graph: GraphStore, names: Names) -> None:
     """Refuse options of decisions between yes and no where others are made. Raises RecipeError."""
+    manifest = graph.manifest
     two = manifest.label_type.one_decision and (not manifest.label_type.one_of_many or manifest.num_classes == 2)
     given = [name for name in ("threshold", "costs") if getattr(evaluate, name) is not None]
     if given and (manifest.heads or not two):
+        labels = None if manifest.heads else kind_of(manifest).labels(graph)
+        third = [] if labels is None else _misspelt_classes({"all": labels}, names)
         raise RecipeError(
             f"evaluate.{given[0]} is for one label of yes or no, or two classes, and {manifest.dataset} is another "
-            f"task ({manifest.task_type}); leave it out"
+            f"task ({manifest.task_type}); {'; '.join(third) or 'leave it out'}"
         )
 
 
@@ -96,7 +100,8 @@ def check_labels_of(
     _look_for_majority(evaluator.metric, labels, warn, names)
     if graph.label_type.one_decision:
         _compare_classes(labels, warn, names)
-        _look_for_misspelt(labels, warn, names)
+        for said in _misspelt_classes(labels, names):
+            warn(said)
     elif "train" in labels:
         _look_for_constants(labels["train"], warn)
 
@@ -138,17 +143,17 @@ def _compare_classes(labels: Mapping[str, Array], warn: Warn, names: Names) -> N
                 )
 
 
-def _look_for_misspelt(labels: Mapping[str, Array], warn: Warn, names: Names) -> None:
+def _misspelt_classes(labels: Mapping[str, Array], names: Names) -> list[str]:
     if not names:
-        return
+        return []
     every = np.concatenate([label.reshape(len(label), -1)[:, 0] for label in labels.values()])
     counts = np.bincount(every[every >= 0].astype(np.int64), minlength=len(names)).tolist()
     of_names = {name: count for name, count in zip(names, counts, strict=False) if count}
-    for name, other in misspelt(of_names)[:_LISTED]:
-        warn(
-            f"class {name!r} of {of_names[name]:,} rows looks like {other!r} of {of_names[other]:,}: is it misspelt in "
-            "the data?"
-        )
+    return [
+        f"class {name!r} of {of_names[name]:,} rows looks like {other!r} of {of_names[other]:,}: is it misspelt in the "
+        "data?"
+        for name, other in misspelt(of_names)[:_LISTED]
+    ]
 
 
 def _name_thin_classes(labels: Array, kind: LabelType, metric: str, warn: Warn, names: Names) -> None:

@@ -101,7 +101,6 @@ class Partitioner(abc.ABC):
     """Whether parts follow from the nodes alone."""
 
     def __init__(self, config: PartitionerConfig) -> None:
-        """`config` is the component's own `Config`."""
         self.config = config
 
     @abc.abstractmethod

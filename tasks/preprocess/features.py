@@ -277,7 +277,6 @@ class FeatureBuilder:
             )
 
     def _fill(self, group: list[Track], out: FeatureMatrices, dtype: Any) -> None:
-        """Put a group's finished columns into the matrices."""
         ranges = self._ranges_of(group[0])
         key = _history_key(group) | {"dtype": dtype}
         works = [Work(rows, tuple(group), dtype=dtype) for rows in ranges]

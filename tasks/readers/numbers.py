@@ -36,23 +36,39 @@ def number_chunks(path: Path, dtype: Any, *, num_columns: int | None = None, mis
     # A blank line of one column is an empty cell.
     for batch in table.read(convert, blank_lines=missing and num_columns == 1):
         rows: Array = batch.to_tensor(null_to_nan=missing, row_major=not is_integer).to_numpy()
-        yield rows if is_integer else _checked_floats(rows, dtype, path, row, missing)
+        yield rows if is_integer else checked_cast(rows, dtype, path, row, missing)
         row += len(rows)
 
 
-def _checked_floats(rows: Array, dtype: Any, path: Path, first_row: int, missing: bool) -> Array:
-    """Return float64 (rows, columns) as `dtype`. Raises DataError for what is not finite, or not in its range."""
-    with np.errstate(over="ignore"):
-        floats = rows.astype(dtype, copy=False)
-    wrong = ~np.isfinite(floats)
-    if missing:
-        wrong &= ~np.isnan(floats)
+def checked_cast(chunk: Array, dtype: Any, path: object, first_row: int | Array = 0, missing: bool = False) -> Array:
+    """Return numbers (rows, columns) as `dtype` if none changes its meaning; floats are finite, or with `missing` NaN.
+
+    `first_row`: which row of the file the first is, or each, int (rows,). Raises DataError naming row and column.
+    """
+    dtype = np.dtype(dtype)
+    if chunk.dtype == dtype and dtype.kind != "f":
+        return chunk
+    with np.errstate(invalid="ignore", over="ignore"):
+        out = chunk.astype(dtype, copy=False)
+    if dtype.kind == "i":
+        wrong, what = out != chunk, f"does not fit {dtype.name}"
+        if chunk.dtype.kind == "u":
+            wrong |= out < 0
+    else:
+        wrong, what = ~np.isfinite(out), "is not a finite number"
+        if missing:
+            wrong &= ~np.isnan(chunk)
     if wrong.any():
-        row, column = np.argwhere(wrong)[0].tolist()
-        value = rows[row, column]
-        why = f"does not fit {np.dtype(dtype).name}" if np.isfinite(value) else "is not a finite number"
-        raise DataError(f"{value} {why}", path=path, row=first_row + row, column=column)
-    return floats
+        row, column = (int(x[0]) for x in np.nonzero(wrong))
+        value = chunk[row, column]
+        what = f"does not fit {dtype.name}" if np.isfinite(value) else what
+        raise DataError(
+            f"{value!s} {what}",
+            path=path,
+            row=first_row + row if isinstance(first_row, int) else int(first_row[row]),
+            column=column,
+        )
+    return out
 
 
 def read_numbers(path: Path, dtype: Any, *, num_columns: int | None = None, most: int = MAX_GRAPHS) -> Array:

@@ -208,7 +208,6 @@ class ArtifactStore:
     """Artifacts of one home, by stage and key."""
 
     def __init__(self, home: Home) -> None:
-        """Nothing is created until an artifact is built."""
         self.home = home
 
     def folder(self, stage: str, key: str) -> Path:

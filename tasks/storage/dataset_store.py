@@ -34,7 +34,6 @@ class DatasetStore:
     """Tables of a data set by name: `nodes/TYPE`, `edges/SOURCE__RELATION__TARGET`, `split/train`, ..."""
 
     def __init__(self, folder: Path, manifest: DatasetManifest) -> None:
-        """`folder` is the artifact's folder."""
         self.folder = folder
         self.manifest = manifest
 
@@ -44,7 +43,6 @@ class DatasetStore:
         return cls(folder, DatasetManifest.model_validate_json(here(folder / MANIFEST_NAME).read_bytes()))
 
     def __contains__(self, table: str) -> bool:
-        """Whether the data set has this table."""
         return table in self.manifest.tables
 
     def table(self, name: str) -> Table:

@@ -46,7 +46,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,17 +79,10 @@ def id_dtype(num_ids: int) -> type[np.signedinteger[Any]]:
     return np.int32 if num_ids <= INT32_MAX else np.int64
 
 
-def slices(count: int, size: int) -> Iterator[slice]:
-    """Cut 0..count into slices of `size`."""
-    for start in range(0, count, size):
-        yield slice(start, min(start + size, count))
-
-
 class GraphStore:
     """Arrays of a graph by name, opened as memory maps when first asked for."""
 
     def __init__(self, folder: Path, manifest: GraphManifest) -> None:
-        """`folder` is the artifact's folder."""
         self.folder = folder
         self.manifest = manifest
         self._open: dict[str, Array] = {}
@@ -104,7 +97,6 @@ class GraphStore:
         self._open[name] = array
 
     def __contains__(self, name: str) -> bool:
-        """Whether the graph has this array."""
         return self._resolve(name) in self.manifest.arrays
 
     def __getitem__(self, name: str) -> Array:

@@ -39,6 +39,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         StageError: ranks died more often than train.max_restarts.
     """
     from tasks.kinds.measurable import check_graph
+    from tasks.storage.dataset_store import DatasetStore
     from tasks.storage.graph_store import GraphStore
 
     graph = parents["partition"]
@@ -49,7 +50,9 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     if unread is not None:
         context.warn(unread)
     if not recipe.is_layout:
-        check_graph(recipe.evaluate, GraphStore(graph.folder, graph.manifest), None, context.warn)
+        dataset = _ingested(recipe, context.home)  # for the names of classes
+        store = None if dataset is None else DatasetStore(dataset.folder, dataset.manifest)
+        check_graph(recipe.evaluate, GraphStore(graph.folder, graph.manifest), store, context.warn)
     warm = warm_start(recipe, context.home, parents[PARENT]) if PARENT in parents else None
     if warm is not None:
         context.message(f"begins with the weights of the snapshot as of {warm.as_of} (train/{warm.key})")
@@ -114,11 +117,16 @@ def _dataset(recipe: Recipe, home: Home, parents: dict[str, Parent]) -> Parent |
     """Return what was ingested, where the recipe weighs classes, which have their names there."""
     if getattr(getattr(recipe.train, "loss", None), "class_weight", "none") == "none":
         return None
+    dataset = _ingested(recipe, home)
+    if dataset is None:
+        raise ParentGoneError("ingest")
+    return dataset
+
+
+def _ingested(recipe: Recipe, home: Home) -> Parent | None:
     key, store = expected_key("ingest", recipe, {}, home), ArtifactStore(home)
     manifest = store.load("ingest", key, DatasetManifest)
-    if manifest is None:
-        raise ParentGoneError("ingest")
-    return Parent(manifest, store.folder("ingest", key))
+    return None if manifest is None else Parent(manifest, store.folder("ingest", key))
 
 
 def _refuse_later_rows(recipe: Recipe, manifest: PartitionManifest) -> None:

@@ -242,13 +242,15 @@ def test_how_many_are_new_is_said(home: Home, tmp_path: Path) -> None:
     assert [text.split(";")[0] for text in said] == [
         f"memo: encoded {count} of 61 texts (3 empty) by tfidf" for count in (distinct, 0)
     ]
+    learnt, encoded = (0, 0, "memo"), (distinct, distinct, "memo")
+    assert ears.texts == [learnt, encoded, learnt]
 
 
 @pytest.mark.parametrize("filtered", [False, True])
 def test_a_label_that_stands_in_the_text_shows_in_a_control(home: Home, tmp_path: Path, filtered: bool) -> None:
     draw = np.random.default_rng(3)
     texts = [f"{'alpha' if row % 2 == 0 else 'beta'} {draw.choice(WORDS)}" for row in range(N)]
-    recipe = recipe_of(write(tmp_path / "a", texts), TFIDF | {"pieces": "none"})
+    recipe = recipe_of(write(tmp_path / "a", texts), TFIDF)
     prepared = Prepared(home, recipe)
     if filtered:  # nodes have other numbers then than rows of the table
         prepared.run("components", "partition")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from configs.errors import DataError
+from configs.errors import DataError, UserError
 from configs.load import load_recipe
 from tasks.ingest.graphstorm.write import import_graphstorm
 from tasks.storage.home import Home
@@ -113,8 +115,8 @@ def test_the_recipe_of_links_runs(tmp_path: Path, home: Home) -> None:
     said = "\n".join(notes)
     for words in (
         "nodes user: JSON is written as Parquet",
-        "title: bert_hf of bert-base-uncased becomes a column of texts",
-        "country: several categories in a cell (separator) cannot be; the column is left out",
+        "title: bert_hf (bert_model: bert-base-uncased) becomes a column of texts",
+        "country: to_categorical (separator: |) becomes nothing: the column is left out",
         "relation 'has a' is called has_a",
         "rating-rev: rating backwards, which preprocess makes itself",
         "split_pct adds up to 0.4; the rest trains too",
@@ -125,7 +127,7 @@ def test_the_recipe_of_links_runs(tmp_path: Path, home: Home) -> None:
 
 
 def test_the_recipe_of_nodes_runs(tmp_path: Path, home: Home) -> None:
-    path, _ = import_graphstorm(write(tmp_path, description(tmp_path)), str(tmp_path / "out"), None)
+    path, _ = import_graphstorm(write(tmp_path, description(tmp_path)), str(tmp_path / "out"), 1)
     manifest = Prepared(home, load_recipe(str(path))).dataset.manifest
     assert (manifest.task, manifest.task_type, manifest.target_type, manifest.num_classes) == (
         *("node", "multiclass", "movie"),
@@ -179,24 +181,109 @@ def without_labels(said: dict[str, Any]) -> None:
     ("change", "message"),
     [
         (without_labels, "names no labels"),
-        (lambda said: said["edges"][0].update(relation=["user", "movie"]), r"edges\[0\].relation is .*source type"),
-        (lambda said: said["nodes"][0].update(format={"name": "hdf5"}), "tables in hdf5 are not read; write them as"),
-        (lambda said: said["nodes"].append(said["nodes"][1]), "movie stand in 2 blocks; join them into one table"),
-        (lambda said: said["edges"][0].pop("dest_id_col"), "edges rating: dest_id_col is missing"),
+        (lambda said: said["edges"][0].update(relation=["user", "movie"]), r"edges\[0\].relation: .* at least 3 items"),
+        (lambda said: said["nodes"][0].update(format={"name": "hdf5"}), "format.name: .*'parquet', 'csv' or 'json'"),
+        (lambda said: said["nodes"].append(said["nodes"][1]), "nodes: a type stands twice: user, movie, movie"),
+        (lambda said: said["edges"][0].pop("dest_id_col"), r"edges\[0\].dest_id_col: is missing"),
+        (lambda said: said["nodes"][1]["labels"][0].pop("label_col"), "nodes movie: label_col is missing"),
+        (
+            lambda said: said["nodes"][1]["labels"][0].update(split_pct=[0.9, 0.1, 0.1]),
+            "dataset.split: .* are shares of 1; they add up to 1.1",
+        ),
         (lambda said: said.update(graph={}), "is of GSProcessing"),
     ],
 )
 def test_what_cannot_be_taken_over(tmp_path: Path, change: Any, message: str) -> None:
     said = description(tmp_path)
     change(said)
+    with pytest.raises(UserError, match=message):
+        import_graphstorm(write(tmp_path, said), None, 1)
+
+
+WRONG = [None, 5, True, "csv", "a\0b", "\ud800", "", [], {}, [None], [5], ["a"], {"a": 5}, float("nan"), 1e400]
+
+
+def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield at
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in inner:
+        yield from places(item, (*at, key))
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=repr)
+def test_a_wrong_value_is_told_with_its_place_and_leaves_nothing(tmp_path: Path, wrong: Any) -> None:
+    said = description(tmp_path, custom_split_filenames={"valid": "a.json", "test": ["b.json"], "column": ["x"]})
+    said["nodes"] = said["nodes"][1:]  # no table is to convert: what is read is the JSON alone
+    for number, place in enumerate(places(json.loads(json.dumps(said)))):
+        edited = json.loads(json.dumps({"all": said}))
+        inner = edited
+        for key in ("all", *place)[:-1]:
+            inner = inner[key]
+        inner[("all", *place)[-1]] = wrong
+        out = tmp_path / f"out-{number}"
+        given = write(tmp_path, edited["all"])
+        with contextlib.suppress(UserError):
+            load_recipe(str(import_graphstorm(given, str(out), 1)[0]))
+            continue
+        assert not list(out.rglob("*")), place
+
+
+@pytest.mark.parametrize(
+    ("place", "wrong", "message"),
+    [
+        ("nodes.0.format", "csv", r"nodes\[0\].format: .* valid dictionary .*'csv'"),
+        ("nodes.1.features", {"feature_col": "year"}, r"nodes\[1\].features: .* valid list"),
+        ("nodes.1.labels", {"label_col": "label"}, r"nodes\[1\].labels: .* valid list"),
+        ("edges.0.files", 5, r"edges\[0\].files: .* valid list \(got 5\)"),
+        ("nodes.1.features.1.feature_col", [None], r"nodes\[1\].features\[1\].feature_col\[0\]: null is no value"),
+        ("nodes.1.features.0.transform", "standard", r"nodes\[1\].features\[0\].transform: .* valid dictionary"),
+        ("nodes.1.features.0.transform", ["standard"], r"nodes\[1\].features\[0\].transform: .* valid dictionary"),
+        ("nodes.1.labels.0.split_pct", 0.8, r"nodes\[1\].labels\[0\].split_pct: .* valid list"),
+        ("nodes.1.labels.0.split_pct.1", float("nan"), r"nodes\[1\].labels\[0\].split_pct\[1\]: nan is not a number"),
+        (
+            "nodes.1.labels.0.split_pct",
+            ["a", 0.1, 0.1],
+            r"nodes\[1\].labels\[0\].split_pct\[0\]: .* valid number \(got 'a'\)",
+        ),
+        ("nodes.0.node_type", "a\0b", r"nodes\[0\].node_type: String should match pattern"),
+        ("nodes.0.node_id_col", ["id"], r"nodes\[0\].node_id_col: .* valid string"),
+        ("edges.0.source_id_col", 5, r"edges\[0\].source_id_col: .* valid string"),
+        ("edges.0.relation", [1, None, {}], r"edges\[0\].relation\[0\]: .*\n.*relation\[1\]: .*\n.*relation\[2\]: "),
+    ],
+)
+def test_the_place_of_a_mistake(tmp_path: Path, place: str, wrong: Any, message: str) -> None:
+    said = inner = description(tmp_path)
+    *keys, last = (int(key) if key.isdigit() else key for key in place.split("."))
+    for key in keys:
+        inner = inner[key]
+    inner[last] = wrong
+    with pytest.raises(DataError, match=f"movielens.json: {message}"):
+        import_graphstorm(write(tmp_path, said), None, 1)
+    assert not (tmp_path / "movielens-graphmill").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{"id": "u0"}\n{"id": ', "line 2 is no JSON"),
+        (b'{"id": "u0"}\n{"id": "\xff"}\n', "line 2: byte 0xFF in .* is not UTF-8"),
+        (b'{"id": "u0"}\n{"id": 1}\n', "a column holds values of several kinds"),
+        (b'{"id": 99999999999999999999999}\n', "a column holds values of several kinds"),
+    ],
+)
+def test_a_table_that_cannot_be_converted_leaves_no_other(tmp_path: Path, content: bytes, message: str) -> None:
+    said = description(tmp_path)
+    (tmp_path / "bad.json").write_bytes(content)
+    said["nodes"].append(said["nodes"][0] | {"node_type": "genre", "files": "bad.json"})
     with pytest.raises(DataError, match=message):
-        import_graphstorm(write(tmp_path, said), None, None)
+        import_graphstorm(write(tmp_path, said), None, 2)
+    assert list((tmp_path / "movielens-graphmill").iterdir()) == []
 
 
 def test_a_recipe_that_is_there_stays(tmp_path: Path) -> None:
     given = write(tmp_path, description(tmp_path))
-    path, _ = import_graphstorm(given, None, None)
+    path, _ = import_graphstorm(given, None, 1)
     before = path.read_text()
     with pytest.raises(DataError, match=r"is there already; remove it, or give another folder \(--out\)"):
-        import_graphstorm(given, None, None)
+        import_graphstorm(given, None, 1)
     assert path.read_text() == before

@@ -61,6 +61,38 @@ def test_values_out_of_range_of_edges(ingest: Ingest, folder: Path, column: str,
     assert said.startswith(f"e.parquet ({message}")
 
 
+@pytest.mark.parametrize("task", ["node", "link", "edge"])
+@pytest.mark.parametrize(
+    ("times", "said"),
+    [([7] * 10, "all 10 are equal"), ([7] * 5 + [8] * 5, "10 have 2 values")],
+)
+def test_too_few_times_to_split_by(ingest: Ingest, folder: Path, task: str, times: list[int], said: str) -> None:
+    write(nodes={"t": times})
+    ends = {"src": list(range(10)), "dst": [(one + 1) % 10 for one in range(10)]}
+    pq.write_table(pa.table({**ends, "t": times, "y": list("ab" * 5)}), "e.parquet")
+    nodes = {"files": "n.parquet", **({"label": "y", "time": "t"} if task == "node" else {})}
+    edges = {"files": "e.parquet", "time": "t", **({"label": "y"} if task == "edge" else {})}
+    split = {"by": "time", "train": 0.6, "valid": 0.2, "test": 0.2}
+    message = refused(ingest, **section(task=task, nodes=nodes, edges=edges, split=split))
+    assert message.startswith(f"{'n' if task == 'node' else 'e'}.parquet (column t): the ")
+    assert f"split by these times is empty: {said}" in message
+    assert "dataset.split.by=ratio deals rows at random" in message
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.string()])
+def test_ids_of_labelled_edges_that_stand_twice(ingest: Ingest, folder: Path, kind: pa.DataType) -> None:
+    write()
+    count = 200_000
+    ids = np.arange(count)
+    ids[[5, 150_000]] = 3, 7  # the second in a later batch
+    ends = {"src": np.zeros(count, int), "dst": np.ones(count, int), "y": np.arange(count) % 2}
+    pq.write_table(pa.table({**ends, "id": pa.array(ids).cast(kind)}), "e.parquet")
+    edges = {"files": "e.parquet", "id": "id", "label": "y"}
+    message = refused(ingest, **section(task="edge", nodes={"files": "n.parquet"}, edges=edges, split={"by": "ratio"}))
+    assert message.startswith("e.parquet (row 5, column id): the id '3' stands in the table twice; without edges.id")
+    assert "2 such rows" in message
+
+
 def test_times_of_all_units_are_seconds_rounded_down(ingest: Ingest, folder: Path) -> None:
     for unit, scale in (("s", 1), ("ms", 10**3), ("us", 10**6), ("ns", 10**9)):
         values = pa.array([-1 * scale - (scale > 1), 0, 1_700_000_000 * scale], pa.timestamp(unit))

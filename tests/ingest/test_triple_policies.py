@@ -102,6 +102,12 @@ def test_little_can_be_held_out(ingest: Ingest, folder: Path) -> None:
         ingest(name="triples", triples="t.tsv")
 
 
+def test_triples_of_one_time_are_not_split_by_it(ingest: Ingest, folder: Path) -> None:
+    put(folder / "t.tsv", "".join(f"a\tr\te{i}\t5\n" for i in range(9)))
+    with pytest.raises(DataError, match=r"t.tsv \(column 3\): .* all 9 are equal.*dataset.split.name=random"):
+        ingest(name="triples", triples="t.tsv", time="3", split={"name": "time"})
+
+
 def test_loops_show_their_entity_once() -> None:
     src = np.array([0, 0, 1, 1, 2], np.int32)
     dst = np.array([0, 0, 1, 0, 2], np.int32)
@@ -192,7 +198,7 @@ def test_mistakes_in_a_folder(
         ("t", pa.array(["a", "b", " \t", "c"]), r"\(row 2, column t\): the entity ' \\t' is blank or has a NUL"),
         ("r", pa.array(["a", "b\0", " ", "\0"]), r"\(row 1, column r\): the relation 'b.*NUL character \(3 such rows"),
         ("h", pa.array([True, False, True, True]), r"\(column h\): holds true and false; ids are whole numbers"),
-        ("w", pa.array([1.0, -2.0, 0.0, 1.0]), r"\(row 1, column w\): the weight -2 is negative"),
+        ("w", pa.array([1.0, -2.0, 0.0, 1.0]), r"\(row 1, column w\): the weight -2 is below 0: weights are 0 or more"),
         ("w", pa.array([1.0, 2.0, np.nan, 1.0]), r"\(row 2, column w\): nan is not a finite number; a triple without"),
         ("w", pa.array([1.0, None, 0.0, 1.0]), r"\(row 1, column w\): the cell is empty; a triple without a weight"),
         ("w", pa.array(["1", "two", "3", "x"]), r"\(row 1, column w\): 'two' is not a number \(2 such rows\)"),

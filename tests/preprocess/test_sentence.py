@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,18 @@ def test_files_that_are_not_loaded_do_not_count(home: Home, tmp_path: Path) -> N
     assert model_digest(config, digests) == before
     (tmp_path / "m" / "vocab.txt").write_text("more")
     assert model_digest(config, digests) != before
+
+
+@pytest.mark.parametrize("path", ["/elsewhere", "../other", "a/../../b", 5, ["x"]])
+def test_modules_that_lie_elsewhere_are_refused(home: Home, tmp_path: Path, path: Any) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    modules = tmp_path / "modules.json"
+    config = SentenceConfig(name="sentence", model=str(tmp_path))
+    modules.write_text(json.dumps([{"path": "", "type": "a"}, {"path": "1_Pooling", "type": "b"}]))
+    model_digest(config, SourceDigests(home))
+    modules.write_text(json.dumps([{"path": path, "type": "a"}]))
+    with pytest.raises(RecipeError, match=r"modules.json names a module at .*, which is no path below its folder"):
+        model_digest(config, SourceDigests(home))
 
 
 @needs_library

@@ -9,7 +9,7 @@ import sqlite3
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,6 @@ from tasks.preprocess.texts.kept import KeptVectors, remove_unused, text_keys
 from tasks.preprocess.texts.tfidf import Tfidf
 from tasks.storage.home import Home
 
-Pieces = Literal["signs", "all", "none"]
 LETTERS = "abcXYZ019 .,-éßñжяЩ中文字한글😀\n"
 
 
@@ -39,12 +38,11 @@ def large(texts: list[str]) -> pa.Array:
     return pa.array(texts, pa.large_string())
 
 
-def plain_terms(text: str, pieces: Pieces) -> list[tuple[str, ...]]:
+def plain_terms(text: str) -> list[tuple[str, ...]]:
     """Words, pairs of words that follow each other, and pieces of words, by the definition."""
     words = re.findall(r"[a-z0-9\u0080-\U0010ffff]+", text.lower())
     terms: list[tuple[str, ...]] = [(word,) for word in words] + list(itertools.pairwise(words))
-    chosen = {"all": words, "none": [], "signs": [w for w in words if any(c >= "\u0800" for c in w)]}[pieces]
-    for word in chosen:
+    for word in [word for word in words if any(letter >= "\u0800" for letter in word)]:
         for first in range(len(word)):
             for size in (3, 5):
                 for last in range(first + 1, len(word) + 1):
@@ -55,18 +53,17 @@ def plain_terms(text: str, pieces: Pieces) -> list[tuple[str, ...]]:
     return terms
 
 
-@pytest.mark.parametrize("pieces", ["all", "signs", "none"])
-def test_terms_are_those_of_the_definition(pieces: Pieces) -> None:
+def test_terms_are_those_of_the_definition() -> None:
     texts = [*some_texts(301), "", "word", "Straße straße STRASSE", "中文", "a b a b"]
-    counts = count_terms(large(texts), 1 << 30, pieces)
-    terms = [plain_terms(text, pieces) for text in texts]
+    counts = count_terms(large(texts), 1 << 30)
+    terms = [plain_terms(text) for text in texts]
     assert np.asarray(counts.sum(1)).ravel().tolist() == list(map(len, terms))
     assert np.diff(counts.indptr).tolist() == [len(set(some)) for some in terms]  # no two of them met in one bucket
     for one, other in itertools.pairwise(range(len(texts))):
         shared = set(counts[one].indices) & set(counts[other].indices)
         assert len(shared) == len(set(terms[one]) & set(terms[other])), (texts[one], texts[other])
     part = large(["x", *texts]).slice(1)  # a slice of Arrow's begins elsewhere
-    assert (count_terms(part, 1 << 30, pieces) != counts).nnz == 0
+    assert (count_terms(part, 1 << 30) != counts).nnz == 0
 
 
 def tfidf(**options: Any) -> TextEncoder:
@@ -76,9 +73,9 @@ def tfidf(**options: Any) -> TextEncoder:
 def test_tfidf_is_an_svd_of_sklearns_weights() -> None:
     draw = np.random.default_rng(1)
     texts = large([" ".join(draw.choice(["red", "green", "blue", "tiny", "house"], 6)) for _ in range(120)])
-    encoder = tfidf(dim=4, pieces="none")
+    encoder = tfidf(dim=4)
     state = encoder.learn(texts)
-    counts = count_terms(texts, 1 << 20, "none")
+    counts = count_terms(texts, 1 << 20)
     often = np.flatnonzero(np.bincount(counts.indices, minlength=1 << 20) >= 2)
     np.testing.assert_array_equal(state["buckets"], often)
     weights = TfidfTransformer(sublinear_tf=True).fit_transform(counts[:, often]).toarray()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -91,6 +92,26 @@ def test_other_tasks_have_no_threshold(tmp_path: Path, home: Home) -> None:
     for option in (COSTS, "evaluate.threshold=f1"):
         with pytest.raises(RecipeError, match=r"for one label of yes or no, or two classes"):
             Line(home).run(customers(tmp_path / "data", option), until="train")
+
+
+def test_a_misspelt_class_is_named_where_it_makes_two_of_three(tmp_path: Path, home: Home) -> None:
+    write_customers(tmp_path / "data")
+    path = tmp_path / "data" / "customers.parquet"
+    rows = pq.read_table(path).to_pylist()
+    rows[7]["kind"] = "badd"
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    with pytest.raises(
+        RecipeError, match=r"or two classes, .*\); class 'badd' of 1 rows looks like 'bad' of \d+: is it"
+    ):
+        Line(home).run(customers(tmp_path / "data", "evaluate.threshold=f1"), until="train")
+
+
+def test_a_training_calls_classes_by_their_names(tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_this_process(monkeypatch)
+    write_customers(tmp_path / "data", classes=("good", "bad", "ugly"))
+    line = Line(home)
+    line.run(customers(tmp_path / "data", "evaluate.evaluator=f1", "train.epochs=1"), until="train")
+    assert any("fewer than 30 rows of 1 of 3 classes (ugly: " in said for said in line.ears.messages)
 
 
 def test_rules_are_said_in_words() -> None:

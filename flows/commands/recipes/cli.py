@@ -229,8 +229,8 @@ def import_recipe(
         str | None, typer.Option("--out", metavar="FOLDER", help="Folder of the recipe; default: beside the JSON.")
     ] = None,
     task: Annotated[
-        int | None, typer.Option("--task", min=1, help="Which of the labels, from 1; default: the first that can be.")
-    ] = None,
+        int, typer.Option("--task", min=1, help="Which of the labels that can be predicted here, from 1.")
+    ] = 1,
     as_json: JsonOption = False,
 ) -> None:
     """Write a recipe over the tables that another system's description of a graph names.

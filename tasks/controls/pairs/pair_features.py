@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from configs.label_types import label_type
-from tasks.arrays import Array, sample_rows
+from tasks.arrays import Array, blocks, sample_rows
 from tasks.controls import linear
 from tasks.controls.features import ControlledGraph, OwnFeatures, training_sample
 from tasks.edge_ends import ANY
 from tasks.evaluators.prediction import Prediction
 from tasks.sampling.negatives import NegativeSampler
-from tasks.storage.graph_store import create_array, slices
+from tasks.storage.graph_store import create_array
 
 _MOST_NUMBERS = 20_000_000_000
 """Pairs of a split times columns; so many take about a minute."""
@@ -90,7 +90,7 @@ class PairControl:
     def _scores(self, pairs: Array) -> Array:
         """Score pairs of the graph's nodes, int (n, 2): float32 (n,)."""
         scores = np.empty(len(pairs), np.float32)
-        for some in slices(len(pairs), _PAIRS_AT_A_TIME):
+        for some in blocks(len(pairs), _PAIRS_AT_A_TIME):
             dense = self._ids(np.asarray(pairs[some]).reshape(-1)).reshape(-1, 2)
             for part, x in self._parts(dense):
                 scores[some][part] = self.model(x)[:, 0]
@@ -99,7 +99,7 @@ class PairControl:
     def _parts(self, pairs: Array) -> Iterator[tuple[slice, Array]]:
         """Yield the features of some pairs of the data set's ids at a time."""
         step = max(1, _NUMBERS_AT_A_TIME // max(1, self.width))
-        for part in slices(len(pairs), step):
+        for part in blocks(len(pairs), step):
             source, target = (end.take(pairs[part, column]) for column, end in enumerate(self.ends))
             both = [source * target, np.abs(source - target)] if self.ends[0] is self.ends[1] else [source, target]
             yield part, np.concatenate(both, axis=1)

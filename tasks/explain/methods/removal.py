@@ -8,12 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from configs.registry import EXPLAINERS
-from tasks.arrays import Array
+from tasks.arrays import Array, blocks
 from tasks.explain.base import Effects, Explainer, Explanation, Part
 from tasks.explain.configs import RemovalConfig
 from tasks.explain.scored import ScoredNeighborhood, Variants, edges_left_out, nodes_left_out
 from tasks.explain.soft_edges import SoftScore
-from tasks.storage.graph_store import slices
 
 
 @EXPLAINERS.register("removal")
@@ -30,7 +29,7 @@ class Removal(Explainer):
         degree = sum(np.bincount(end, units.count, len(hood.nodes)) for end in (units.source, units.target))
 
         def changes(parts: Array, left_out: Callable[[Array], Variants]) -> dict[str, Array]:
-            scores = [scored.odds(left_out(parts[some])) for some in slices(len(parts), scored.at_once)]
+            scores = [scored.odds(left_out(parts[some])) for some in blocks(len(parts), scored.at_once)]
             without = np.concatenate([np.empty((0, 2)), *scores])
             effect, odds = (score - without).T
             return {"effect": effect, "odds": odds, "without": without[:, 0]}

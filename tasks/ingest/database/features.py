@@ -108,7 +108,6 @@ def choose_columns(
 
 
 def _refuse_many(table: TableRows, column: str, profile: Profile, most: int, intake: Intake) -> None:
-    """Gather that a column that is named a category cannot be one."""
     count, place = profile.num_values, f"dataset.tables.{table.name}.columns"
     if "decimal" in profile.forms:
         words = f"holds decimal numbers; categories are texts or whole numbers: store them so, or take {place} = number"

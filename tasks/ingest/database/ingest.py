@@ -202,7 +202,6 @@ def _survey(
 def _tasks(
     config: DatabaseConfig, tables: dict[str, TableRows], unit: TimeUnit, intake: Intake
 ) -> tuple[Tasks, TimeUnit]:
-    """Return what is predicted. Raises DataError."""
     labels = config.predict.labels
     target = config.predict.target
     if config.predict.own_rows:
@@ -233,7 +232,6 @@ def _write(
     writer: DatasetWriter,
     context: StageContext,
 ) -> tuple[list[NodeType], list[RelationWriter]]:
-    """Write the tables' nodes and edges, with the labels of rows that are predicted themselves."""
     nodes: list[NodeType] = []
     relations: list[RelationWriter] = []
     tasks, dealt, unit = predicted

@@ -45,7 +45,6 @@ class GraphFile(FileDataset):
         return tables.many(saved) if many else tables.one()
 
     def _first(self, saved: SavedGraphs) -> SavedGraph:
-        """Return the graph that is read, of many the first. Raises DataError where there is none of that number."""
         number = 0 if self.config.task == "graph" else getattr(self.config, "graph", 0)
         if number >= len(saved.graphs):
             raise DataError(f"holds {len(saved.graphs)} graphs; dataset.graph must be below that", path=self.path)

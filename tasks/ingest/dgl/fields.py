@@ -13,8 +13,8 @@ from configs.matching import did_you_mean, listed
 from tasks.arrays import Array, offsets
 from tasks.ingest.dgl.configs import GraphFileConfig
 from tasks.ingest.edges import EdgeCheck
-from tasks.ingest.raw_rows import checked_cast
 from tasks.readers.arrays.dgl_file import SavedGraph, SavedGraphs
+from tasks.readers.numbers import checked_cast
 
 _NAMES = {"_N": "node", "_E": "to"}  # what DGL calls the only type and the only relation
 
@@ -99,4 +99,4 @@ def as_whole_numbers(array: Array, place: str) -> Array:
     """Return int64. Raises DataError naming the row of what is no whole number."""
     if not array.size:
         return array.astype(np.int64)
-    return checked_cast(array.reshape(len(array), -1), np.int64, place, 0).reshape(array.shape)
+    return checked_cast(array.reshape(len(array), -1), np.int64, place).reshape(array.shape)

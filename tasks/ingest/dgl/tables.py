@@ -14,11 +14,12 @@ from tasks.arrays import Array
 from tasks.ingest.dataset_fields import dataset_fields
 from tasks.ingest.dgl.fields import GraphSource, as_matrix, as_whole_numbers, plain_name
 from tasks.ingest.edges import EdgeCheck, WeightCheck
-from tasks.ingest.features import FeatureKind, finite_float32
+from tasks.ingest.features import FeatureKind
 from tasks.ingest.labels import has_label, number_labels, say_unlabelled
 from tasks.ingest.splits import write_edge_labels, write_row_splits
 from tasks.ingest.writer import DatasetWriter
 from tasks.readers.arrays.dgl_file import SavedGraphs
+from tasks.readers.numbers import checked_cast
 from tasks.stage import StageContext
 from tasks.storage.file_names import joined_name
 from tasks.storage.graph_store import id_dtype
@@ -169,7 +170,7 @@ class GraphTables:
         numbers, codes = (self.config.field_of(option, edges=edges) for option in ("features", "categories"))
         if numbers in data and data[numbers].size:
             place, name = self.source.place(owner, numbers), f"{prefix}feat"
-            columns[name] = finite_float32(as_matrix(data[numbers], place), place)
+            columns[name] = checked_cast(as_matrix(data[numbers], place), np.float32, place)
             features.append(FeatureColumn(column=name, kind="numeric", dim=columns[name].shape[1]))
         if codes in data and data[codes].size:
             place, name = self.source.place(owner, codes), f"{prefix}feat_cat"
@@ -185,7 +186,7 @@ class GraphTables:
                 if column.shape[1] != 1:
                     raise DataError(f"has {column.shape[1]} columns; one is needed", path=place)
                 if option == "weight":
-                    finite_float32(column, place)
+                    checked_cast(column, np.float32, place)
                     check = WeightCheck(place, column=None)
                     columns[option] = check.add(column[:, 0].astype(np.float64))
                     check.finish()

@@ -350,7 +350,6 @@ class TablesConfig(ComponentConfig):
             raise ValueError("split.files of a link task are valid and test; the edge table is what trains")
 
     def _check_graph_tables(self) -> None:
-        """Refuse what many graphs have not, and columns of graphs where there is one."""
         tables: tuple[NodeTableConfig | EdgeTableConfig, ...] = (*self.nodes, *self.edges)
         named = [table for table in tables if table.graph is not None]
         if self.task != "graph":

@@ -7,26 +7,29 @@ from typing import Any
 
 import numpy as np
 
-from configs.errors import DataError, RecipeError
+from configs.errors import RecipeError
 from tasks.arrays import Array
 from tasks.ingest.graph_tables.configs import TablesConfig
 from tasks.ingest.graph_tables.edges import EdgeReader
 from tasks.ingest.graph_tables.labels import LabelStore, label_columns, label_fields
 from tasks.ingest.graph_tables.nodes import SplitColumn
-from tasks.ingest.graph_tables.splits import deal_labelled
-from tasks.ingest.labels import check_labelled, has_label, say_unlabelled
+from tasks.ingest.graph_tables.splits import deal_labelled, rows_of_splits
+from tasks.ingest.ids.id_index import IdIndex
+from tasks.ingest.ids.node_set import occurred_earlier
+from tasks.ingest.labels import has_label, say_unlabelled
 from tasks.ingest.splits import write_edge_labels
 from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import checked_ids
 from tasks.stage import StageContext
 from tasks.storage.file_names import file_name, joined_name
-from tasks.storage.manifests import EDGE_IDS, SPLITS
+from tasks.storage.manifests import EDGE_IDS
 
 
 class LabelledEdges:
     """All edges of one table pass by and stay; what is said of them is written at the end.
 
-    Memory: 16 bytes an edge for its label and its row, 8 more for a time and 1 for a split column.
+    Memory: 16 bytes an edge for its label and its row, 8 more for a time and 1 for a split column; of an id its
+    bytes and 16 to 32 more.
     """
 
     def __init__(self, config: TablesConfig, reader: EdgeReader) -> None:
@@ -46,6 +49,7 @@ class LabelledEdges:
         self._stack = ExitStack()
         triplet = self.edges.source_type, file_name(self.edges.relation), self.edges.target_type
         table = f"{EDGE_IDS}/{joined_name(triplet)}"
+        self._known_ids = IdIndex()
         self._ids = self._stack.enter_context(self.writer.table(table)) if self.edges.id else None
 
     def deal(self, batch: TableBatch, parts: dict[str, Array], first: int) -> dict[str, Array]:
@@ -63,6 +67,11 @@ class LabelledEdges:
         if self._ids is not None:
             ids, wrong = checked_ids(batch, str(self.edges.id), texts=True)
             if wrong is None:
+                num_earlier = self._known_ids.count
+                repeated = occurred_earlier(self._known_ids.add(ids), num_earlier)
+                words = "stands in the table twice; without edges.id predictions name edges by their rows"
+                kind = "the edge's id stands in the table twice"
+                batch.wrong(repeated, self.edges.id, kind, lambda row: f"the id {ids[row].as_py()!r} {words}")
                 self._ids.write({"original_id": ids})
         return parts
 
@@ -87,12 +96,8 @@ class LabelledEdges:
         if self._split is not None:
             owner = np.concatenate(self._codes)
         elif split.by != "none":
-            owner = deal_labelled(split, column, np.concatenate(self._times) if split.by == "time" else None)
-        for code, name in enumerate(SPLITS):
-            edges = np.flatnonzero(owner == code)
-            where = split.column or f"split by {split.by}"
-            if not len(edges) and split.by != "none":
-                raise DataError(f"the {name} split is empty ({int(labelled.sum()):,} edges are labelled)", path=where)
-            check_labelled(labelled, edges, name, "edge", where, lambda edge: f"row {rows[edge]}")
+            times = np.concatenate(self._times) if split.by == "time" else None
+            owner = deal_labelled(split, column, times, self.edges)
+        for name, edges in rows_of_splits(split, owner, labelled, "edge", lambda edge: f"row {rows[edge]}").items():
             self.writer.write(f"split/{name}", {"edge_id": edges})
         return fields | label_fields(self.config, column, names)

@@ -15,12 +15,12 @@ import pyarrow.compute as compute
 
 from configs.errors import DataError, RecipeError
 from tasks.arrays import Array
-from tasks.ingest.edges import ALL_ZERO, EdgeCheck, weight_mistakes
+from tasks.ingest.edges import ALL_ZERO, EdgeCheck
 from tasks.ingest.graph_tables.features import FeatureReader
 from tasks.ingest.graph_tables.nodes import GraphColumn
 from tasks.ingest.ids.node_set import TWO_KINDS, UNKNOWN, NodeSet
 from tasks.ingest.tables.batches import TableBatch
-from tasks.ingest.tables.columns import float32, numbers, rows_of
+from tasks.ingest.tables.columns import rows_of, weights
 from tasks.ingest.tables.intake import Intake
 from tasks.ingest.tables.table_configs import EdgeTableConfig
 from tasks.ingest.tables.times import TimeReader
@@ -48,8 +48,6 @@ def discover_nodes(edges: EdgeTableConfig, nodes: dict[str, NodeSet], intake: In
 
 
 class _Sink(NamedTuple):
-    """The table of one (source type, relation, target type)."""
-
     triplet: Triplet
     table: TableWriter
     check: EdgeCheck
@@ -191,7 +189,6 @@ class EdgeReader:
             )
 
     def _ends(self, batch: TableBatch) -> tuple[TableBatch, dict[str, Array]]:
-        """Return the rows that are edges, and the dense ids of their ends."""
         edges = self.edges
         src, dst = self.source.look_up(batch, edges.source), self.target.look_up(batch, edges.target)
         if edges.on_unknown_id == "drop" and not (self.source.broken or self.target.broken):
@@ -211,23 +208,13 @@ class EdgeReader:
         if edges.relation_column:
             parts["relation"] = self.relations.codes(batch)
         if edges.weight:
-            weight = numbers(batch, edges.weight, way_out="; an edge without a weight has to be left out, or given one")
-            if weight.ndim != 1:
-                batch.wrong_column(edges.weight, "is a column of lists; a weight is a number")
-                weight = np.zeros(len(weight))
-            usable = weight.copy()
-            for wrong, kind, words in weight_mistakes(weight):
-                message = lambda row, words=words: f"the weight {weight[row]:g} {words}"  # noqa: E731
-                batch.wrong(wrong, edges.weight, kind, message)
-                usable[wrong] = 0
-            self._heaviest = max(self._heaviest, float(np.abs(weight).max(initial=0)))
-            parts["weight"] = float32(batch, edges.weight, usable)
+            parts["weight"] = weights(batch, edges.weight, "an edge")
+            self._heaviest = max(self._heaviest, float(parts["weight"].max(initial=0)))
         if self.times:
             parts["time"] = self.times.read(batch)
         return parts | self.features.read(batch)
 
     def _write(self, parts: dict[str, Array], stack: ExitStack) -> None:
-        """Write edges into the tables of their relations, which `stack` closes."""
         # A feature's column may be called relation too.
         codes = parts.pop("relation") if self.edges.relation_column else None
         for code in (-1,) if codes is None else np.unique(codes):

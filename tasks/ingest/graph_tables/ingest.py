@@ -232,7 +232,6 @@ def _discover(config: TablesConfig, nodes: dict[str, NodeSet], intake: Intake) -
 def _write_edges(
     config: TablesConfig, nodes: dict[str, NodeSet], writer: DatasetWriter, context: StageContext, intake: Intake
 ) -> tuple[list[EdgeReader], dict[str, Any]]:
-    """Return the readers, and the manifest's fields that labels of edges decide."""
     taken: set[Triplet] = set()
     readers, fields = [], dict[str, Any]()
     for edges in config.edges:

@@ -68,7 +68,9 @@ class LinkSplitter:
         self.intake.problems.raise_any()  # a wrong time would move the cut, and be counted again with the edges
         there = np.concatenate(kept)
         codes = np.full(len(there), -1, np.int8)
-        codes[there] = cut_by_time(np.concatenate(times)[there], self.split.train, self.split.valid)
+        codes[there] = cut_by_time(
+            np.concatenate(times)[there], self.split.train, self.split.valid, edges.names, edges.time
+        )
         return codes
 
     def deal(self, batch: TableBatch, parts: dict[str, Array], first: int) -> dict[str, Array]:
@@ -152,7 +154,6 @@ class LinkSplitter:
         return draw_pool(number, count, self.nodes.num_nodes, self.split.seed, edges, ends=ends, path=names)
 
     def _draw_kinds(self, code: int, name: str) -> dict[str, Array]:
-        """Draw negatives of each kind for each edge of a split, (n, kinds * per_edge)."""
         columns = ("src", "dst", "time")
         train, events = (Events(*written_columns(self.writer, split, columns)) for split in ("train", name))
         count = len(events.src) * len(self.split.negatives) * self.split.per_edge
@@ -205,7 +206,6 @@ class LinkSplitter:
         return values == 1
 
     def _keep(self, name: str, pairs: dict[str, Array]) -> None:
-        """Append pairs to a table of the split."""
         if not len(pairs["src"]):
             return
         if name not in self._tables:

@@ -43,7 +43,6 @@ class _GroupBatch(TableBatch):
     """Which of its line's ids it is, from 0, int64 (n,)."""
 
     def error(self, message: str, row: int | None, column: object) -> DataError:
-        """Return an error at an id of this batch."""
         if row is None:
             return super().error(message, row, column)
         at = row if self.kept is None else int(np.flatnonzero(self.kept)[row])
@@ -147,7 +146,6 @@ class Memberships:
 
 
 def _names(batch: TableBatch, column: str) -> pa.Array:
-    """Return labels as texts, the empty one where there is none."""
     values = batch.column(column)
     plain = is_text(values.type) or pa.types.is_integer(values.type) or pa.types.is_boolean(values.type)
     if not plain and not pa.types.is_null(values.type):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from tasks.ingest.ids.node_set import NodeSet, occurred_earlier
 from tasks.ingest.labels import check_labelled, has_label
 from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.intake import Intake, table_files
-from tasks.ingest.tables.table_configs import FilesConfig
+from tasks.ingest.tables.table_configs import EdgeTableConfig, FilesConfig, NodeTableConfig
 from tasks.ingest.tables.times import cut_by_time
 from tasks.storage.manifests import SPLITS
 
@@ -28,41 +29,50 @@ def node_splits(
     Raises DataError: an empty split, an id twice or in two splits, a node of a split without a label.
     """
     split = config.split
-    if split.by == "none":
-        return {name: np.empty(0, np.int64) for name in SPLITS}
-    labelled = has_label(labels)
     if split.by == "files":
         owner = _from_files(config, nodes, intake)
         intake.problems.raise_any()
-    elif split.by != "column":
+    elif split.by not in ("column", "none"):
         if split.by == "time" and nodes.time is None:
             raise RecipeError(f"dataset.split.by: time needs a time column in the {nodes.kind} nodes (nodes.time)")
-        owner = deal_labelled(split, labels, nodes.time)
-    assert owner is not None
+        owner = deal_labelled(split, labels, nodes.time, nodes.config)
     # Nodes that only edges name are in no split.
+    owner = np.empty(0, np.int8) if owner is None else owner
     owner = np.append(owner, np.full(nodes.num_nodes - len(owner), -1, np.int8))
+    return rows_of_splits(split, owner, has_label(labels), what, nodes.original)
+
+
+def rows_of_splits(
+    split: SplitConfig, owner: Array, labelled: Array, what: str, name_of: Callable[[int], Any]
+) -> dict[str, Array]:
+    """Return the rows of each split, int64, ascending, by `owner`, int8 (n,).
+
+    `labelled`: which rows have a label, bool (n,); `name_of`: what users call a row. Raises DataError as `node_splits`.
+    """
     splits = {}
     for code, name in enumerate(SPLITS):
-        ids = np.flatnonzero(owner == code).astype(np.int64)
+        rows = np.flatnonzero(owner == code).astype(np.int64)
         where = split.column or split.files.get(name) or f"split by {split.by}"
-        if len(ids) == 0:
+        if len(rows) == 0 and split.by != "none":
             raise DataError(f"the {name} split is empty ({int(labelled.sum()):,} {what}s are labelled)", path=where)
-        check_labelled(labelled, ids, name, what, where, nodes.original)
-        splits[name] = ids
+        check_labelled(labelled, rows, name, what, where, name_of)
+        splits[name] = rows
     return splits
 
 
-def deal_labelled(split: SplitConfig, labels: Array, times: Array | None) -> Array:
+def deal_labelled(
+    split: SplitConfig, labels: Array, times: Array | None, table: NodeTableConfig | EdgeTableConfig
+) -> Array:
     """Deal out the rows that have a label by chance, by class or by time; return codes, int8 (n,), -1 for the others.
 
-    `labels` (n,) or (n, T); `times` (n,), where it is by time.
+    `labels` (n,) or (n, T); `times` (n,), where it is by time, a column of `table`.
     """
     owner, candidates = np.full(len(labels), -1, np.int8), np.flatnonzero(has_label(labels))
     count = len(candidates)
     shuffled = candidates[np.random.default_rng(split.seed).permutation(count)]
     if split.by == "time":
         assert times is not None
-        owner[candidates] = cut_by_time(times[candidates], split.train, split.valid)
+        owner[candidates] = cut_by_time(times[candidates], split.train, split.valid, table.names, str(table.time))
     elif split.by == "ratio":
         owner[shuffled] = _cut(np.arange(count), count, split)
     else:

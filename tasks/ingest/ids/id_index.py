@@ -119,7 +119,6 @@ def _rehash_texts(table, hashes, count):  # type: ignore[no-untyped-def]
 
 
 def _grown(array: Array, size: int) -> Array:
-    """Return an array of at least `size` that begins like `array`."""
     if size <= len(array):
         return array
     larger = np.zeros(max(size, 2 * len(array)), array.dtype)

@@ -125,7 +125,6 @@ class OgbDataset(Dataset):
 
 
 def _own_meta(config: OgbDatasetConfig) -> OgbMeta:
-    """Check the options that describe a folder which OGB does not list."""
     assert config.task is not None
     pairs_task = config.task if config.task in ("link", "triple") else None
     task_type = config.task_type or pairs_task or "multiclass"

@@ -47,8 +47,6 @@ _EDGE_FILES: _Files = {"edge_weight": ("weight", np.float64), "edge_year": ("tim
 
 @dataclass
 class _Job:
-    """What the functions below share."""
-
     raw: Raw
     meta: OgbMeta
     categorical: bool
@@ -118,7 +116,6 @@ def check_release(folder: Path, meta: OgbMeta, context: StageContext) -> None:
 
 
 def _target_type(raw: Raw, meta: OgbMeta) -> str:
-    """Return the node type that carries labels."""
     if meta.task != "graph" and any(len(counts) != 1 for counts in raw.num_nodes.values()):
         graphs = len(next(iter(raw.num_nodes.values())))
         why = f"counts {graphs:,} graphs; a {meta.task} task has one"

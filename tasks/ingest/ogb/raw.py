@@ -12,10 +12,10 @@ from configs.errors import DataError
 from configs.source_files import is_file, is_folder, names_in
 from tasks.arrays import Array
 from tasks.ingest.ogb.meta import OgbMeta
-from tasks.ingest.raw_rows import CsvRows, NpyRows, RawRows, checked_cast
+from tasks.ingest.raw_rows import CsvRows, NpyRows, RawRows
 from tasks.readers.arrays.npy import NpyFile, member_names
 from tasks.readers.limits import MAX_COUNT, MAX_GRAPHS
-from tasks.readers.numbers import read_numbers
+from tasks.readers.numbers import checked_cast, read_numbers
 from tasks.readers.streams import read_words
 from tasks.storage.file_names import is_file_name
 
@@ -78,7 +78,6 @@ def _counts(path: Path) -> Array:
 
 
 def _checked_counts(counts: Array, path: object) -> Array:
-    """Return counts of nodes or edges, one a graph, int64 (num_graphs,). Raises DataError where they cannot be."""
     if len(counts) == 0 or (counts < 0).any():
         raise DataError("needs one count (>= 0) a graph", path=path)
     if counts.sum(dtype=np.float64) > MAX_COUNT:
@@ -197,7 +196,7 @@ class BinaryRaw(Raw):
         if math.prod(file.header().shape) > MAX_GRAPHS:
             raise DataError(f"has more than {MAX_GRAPHS:,} counts", path=file.name)
         counts = file.read().reshape(-1)
-        return _checked_counts(checked_cast(counts[:, None], np.int64, file.name, 0)[:, 0], file.name)
+        return _checked_counts(checked_cast(counts[:, None], np.int64, file.name)[:, 0], file.name)
 
     def node_rows(self, kind: str, what: str) -> RawRows | None:
         """See Raw."""

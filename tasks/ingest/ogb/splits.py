@@ -14,9 +14,8 @@ from configs.source_files import is_file, is_folder, names_in
 from tasks.arrays import Array
 from tasks.ingest.edges import WeightCheck
 from tasks.ingest.ogb.meta import OgbMeta
-from tasks.ingest.raw_rows import checked_cast
 from tasks.readers.arrays.torch_files import load_torch
-from tasks.readers.numbers import read_numbers
+from tasks.readers.numbers import checked_cast, read_numbers
 from tasks.storage.graph_store import id_dtype
 from tasks.storage.manifests import SPLITS
 
@@ -44,7 +43,7 @@ def index_splits(folder: Path, num_items: int) -> Iterator[tuple[Array, object]]
             yield read_numbers(path, np.int64, num_columns=1, most=2 * num_items)[:, 0], path
         else:
             name = f"{packed}[{split}]"
-            yield checked_cast(as_array(loaded, split, packed).reshape(-1, 1), np.int64, name, 0)[:, 0], name
+            yield checked_cast(as_array(loaded, split, packed).reshape(-1, 1), np.int64, name)[:, 0], name
 
 
 def as_array(loaded: Any, key: str, path: Path) -> Array:
@@ -82,7 +81,7 @@ def link_split(folder: Path, split: str, num_nodes: int) -> tuple[dict[str, Arra
     extras = {"weight": ("weight", np.float64), "year": ("time", np.int64)}
     for key, (column, dtype) in extras.items():
         if isinstance(loaded, dict) and key in loaded:
-            positive[column] = checked_cast(as_array(loaded, key, path).reshape(-1, 1), dtype, path, 0)[:, 0]
+            positive[column] = checked_cast(as_array(loaded, key, path).reshape(-1, 1), dtype, path)[:, 0]
     if "weight" in positive:
         positive["weight"] = WeightCheck(path, "weight").add(positive["weight"])
     for column, values in positive.items():

@@ -22,11 +22,11 @@ from tasks.ingest.ogb.mappings import names_in_order, write_mappings
 from tasks.ingest.ogb.meta import OgbMeta
 from tasks.ingest.ogb.raw import open_raw
 from tasks.ingest.ogb.splits import as_array, split_folder
-from tasks.ingest.raw_rows import checked_cast
 from tasks.ingest.triple_tables import TripleTables, write_entities, write_relations
 from tasks.ingest.triples.policies import find_repeated
 from tasks.ingest.writer import DatasetWriter
 from tasks.readers.arrays.torch_files import load_torch
+from tasks.readers.numbers import checked_cast
 from tasks.stage import StageContext
 from tasks.storage.manifests import SPLITS
 
@@ -78,8 +78,6 @@ def ingest_triple_folder(folder: Path, meta: OgbMeta, context: StageContext) -> 
 
 
 class _SplitFile:
-    """The triples of a split, and the candidates of validation and test."""
-
     def __init__(self, path: Path, types: list[tuple[str, int]]) -> None:
         """Raises DataError where ids are out of range or columns differ in length."""
         self.path, self.types = path, types
@@ -133,7 +131,7 @@ class _SplitFile:
         values = as_array(self.loaded, key, self.path)
         if values.ndim != 1:
             raise DataError(f"{key!r} has the shape {values.shape}; one value a triple is needed", path=self.path)
-        return checked_cast(values[:, None], np.int64, f"{self.path}[{key}]", 0)[:, 0]
+        return checked_cast(values[:, None], np.int64, f"{self.path}[{key}]")[:, 0]
 
     def _kinds_of(self, key: str, count: int) -> Array:
         """Return the number of each row's type; where there is one type the file need not name it."""
@@ -157,7 +155,6 @@ class _SplitFile:
 
 
 def _write_names(folder: Path, writer: DatasetWriter, count: int, context: StageContext) -> int:
-    """Write what relations are called, by mapping/ or by their numbers; return how many there are."""
     mapping = folder / "mapping"
     paths = sorted(mapping.glob("rel*2rel*.csv.gz")) if is_folder(mapping) else []
     for path in paths[:1]:

@@ -100,7 +100,6 @@ def _clean_class(position, layout):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _label(position, layout):  # type: ignore[no-untyped-def]
-    """The clean class, or another one with probability label_noise."""
     clean = _clean_class(position, layout)
     if uniform(layout.seed, _NOISE, 2 * position) < layout.label_noise:
         return (clean + 1 + below(layout.seed, _NOISE, 2 * position + 1, layout.num_classes - 1)) % layout.num_classes

@@ -154,7 +154,6 @@ def _products(config: SyntheticShopConfig, random: np.random.Generator) -> dict[
 
 
 def _events(quarter: Quarter, sizes: dict[str, int], random: np.random.Generator) -> dict[str, dict[str, Any]]:
-    """Return the rows of a quarter; `sizes` are those of the tables so far."""
     orders, items, reviews = (len(column) for column in (quarter.order_time, quarter.item_order, quarter.rating))
     return {
         "orders": {

@@ -88,7 +88,6 @@ def make_relations(config: SyntheticTriplesConfig) -> RingRelations:
 
 @njit(cache=True, nogil=True)
 def _start(t, layout):  # type: ignore[no-untyped-def]
-    """Return the first place of a type."""
     return t * layout.num_entities // layout.num_types
 
 

@@ -33,7 +33,6 @@ class Mistake:
     """Rows; 0 where it is not a matter of rows."""
 
     def __str__(self) -> str:
-        """Return it as one line."""
         return f"{self.message} ({self.count:,} such rows)" if self.count > 1 else self.message
 
 
@@ -57,7 +56,6 @@ class Problems:
         self._num_others = 0
 
     def __bool__(self) -> bool:
-        """Whether there is any mistake."""
         return bool(self._listed)
 
     def is_listed(self, path: object, column: object, kind: str, count: int) -> bool:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as compute
 
 from tasks.arrays import Array
+from tasks.ingest.edges import weight_mistakes
 from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.intake import truths, with_nulls
 from tasks.readers.columns import is_text
@@ -148,6 +149,20 @@ def numbers(
         batch.wrong(rows, column, "not a finite number", message)
         out[wrong] = 0
     return out
+
+
+def weights(batch: TableBatch, column: str, what: str) -> Array:
+    """Return weights, float32 (n,); 0 in the place of what is none, which is gathered; `what`: an edge, say."""
+    values = numbers(batch, column, way_out=f"; {what} without a weight has to be left out, or given one")
+    if values.ndim != 1:
+        batch.wrong_column(column, "is a column of lists; a weight is a number")
+        return np.zeros(len(values), np.float32)
+    usable = values.copy()
+    for wrong, kind, words in weight_mistakes(values):
+        message = lambda row, words=words: f"the weight {values[row]:g} {words}"  # noqa: E731
+        batch.wrong(wrong, column, kind, message)
+        usable[wrong] = 0
+    return float32(batch, column, usable)
 
 
 def float32(batch: TableBatch, column: str, values: Array) -> Array:

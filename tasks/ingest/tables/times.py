@@ -11,11 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as compute
 
+from configs.errors import DataError
 from configs.moments import TimeUnit
 from tasks.arrays import Array
 from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import EXACT, int64, numbers
 from tasks.readers.columns import is_text
+from tasks.storage.manifests import SPLITS
 
 # Whole days and time stamps of ISO 8601; a bare `20231231` may as well be a number, and is one.
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}([.,]\d+)?)?\s?(Z|[+-]\d{2}(:?\d{2})?)?)?")
@@ -185,12 +187,27 @@ def _whole_seconds(values: pa.Array) -> Array:
     return np.asarray(compute.fill_null(values.cast(pa.int64()), 0))
 
 
-def cut_by_time(time: Array, train: float, valid: float) -> Array:
-    """Return codes, int8: the oldest share trains, the newest tests; equal times stay together."""
+def cut_by_time(
+    time: Array, train: float, valid: float, names: str, column: str, at_random: str = "dataset.split.by=ratio"
+) -> Array:
+    """Return codes, int8: the oldest share trains, the newest tests; equal times stay together.
+
+    Raises DataError naming the files and the column: a split is empty; `at_random` is the option that needs no times.
+    """
     codes = np.zeros(len(time), np.int8)
     if len(time) == 0:
         return codes
     for share in (train, train + valid):
         at = min(round(share * len(time)), len(time) - 1)
         codes += time >= np.partition(time, at)[at]
+    for name, count in zip(SPLITS, np.bincount(codes, minlength=len(SPLITS)), strict=True):
+        if count == 0:
+            distinct = len(np.unique(time))
+            equal = f"all {len(time):,} are equal" if distinct == 1 else f"{len(time):,} have {distinct:,} values"
+            raise DataError(
+                f"the {name} split by these times is empty: {equal}, and rows of one time stay together; {at_random} "
+                "deals rows at random, or name another column of times, or other shares",
+                path=names,
+                column=column,
+            )
     return codes

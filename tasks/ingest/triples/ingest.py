@@ -12,7 +12,6 @@ import pyarrow.compute as compute
 
 from configs.errors import DataError
 from tasks.arrays import Array, blocks
-from tasks.ingest.features import finite_float32
 from tasks.ingest.tables.intake import similar_texts
 from tasks.ingest.triple_tables import TripleTables, write_entities, write_relations
 from tasks.ingest.triples.configs import TripleFilesConfig
@@ -30,6 +29,7 @@ from tasks.ingest.triples.sources import Sources, shown
 from tasks.ingest.writer import DatasetWriter, write_ids
 from tasks.readers.arrays.npy import NpyFile, check_row
 from tasks.readers.columns import is_text
+from tasks.readers.numbers import checked_cast
 from tasks.stage import StageContext
 from tasks.storage.manifests import SPLITS, FeatureColumn
 
@@ -71,7 +71,6 @@ def ingest_triples(config: TripleFilesConfig, sources: Sources, context: StageCo
 
 
 def _numberings(job: TripleJob) -> tuple[FinalNumbers, FinalNumbers]:
-    """Return the final numbers of entities and relations."""
     intake = job.intake
     entity_uses, relation_uses = uses(job)
     kinds, kind_names = None, [""]
@@ -89,7 +88,6 @@ def _numberings(job: TripleJob) -> tuple[FinalNumbers, FinalNumbers]:
 def _write_entities(
     job: TripleJob, writer: DatasetWriter, numbering: FinalNumbers
 ) -> dict[str, tuple[FeatureColumn, ...]]:
-    """Write nodes, their features and their ids; return the features of each type."""
     names, path = job.intake.entities, job.sources.features
     features = None if path is None else FeatureMatrix(path, names)
     all_keys = names.keys()
@@ -107,7 +105,6 @@ def _write_entities(
 
 
 def _write_relations(job: TripleJob, writer: DatasetWriter, numbering: FinalNumbers) -> int:
-    """Write names of relations, and their features; return how many columns these have."""
     names, path = job.intake.relations, job.sources.relation_features
     features = None if path is None else FeatureMatrix(path, names)
     keys = names.keys().take(pa.array(numbering.order)).cast(pa.string())
@@ -195,4 +192,4 @@ class FeatureMatrix:
                 raise DataError(
                     f"has {self.count:,} rows, and none for the {self.names.what} {rows[beyond[0]]}", path=self.path
                 )
-            yield finite_float32(values[rows], self.path, rows)
+            yield checked_cast(values[rows], np.float32, self.path, rows)

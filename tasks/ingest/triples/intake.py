@@ -15,7 +15,7 @@ import pyarrow.compute as compute
 from configs.errors import DataError
 from tasks.arrays import Array
 from tasks.ingest.tables.batches import Problems, TableBatch
-from tasks.ingest.tables.columns import float32, numbers
+from tasks.ingest.tables.columns import weights
 from tasks.ingest.tables.times import TimeReader
 from tasks.ingest.triples.configs import TripleFilesConfig
 from tasks.ingest.triples.names import Names
@@ -46,7 +46,6 @@ class TripleArrays:
     """weight, float32 (n,), and time, int64 (n,), where there are such columns."""
 
     def __len__(self) -> int:
-        """How many there are."""
         return len(self.src)
 
 
@@ -106,7 +105,6 @@ def _arrays(
 
 
 def _weights(batch: TableBatch, column: str) -> Array:
-    """Return weights, float32 (n,); negative ones are gathered, as are cells that are no number."""
     cells = batch.column(column)
     if is_text(cells.type):
         texts = compute.utf8_trim_whitespace(cells)
@@ -114,9 +112,4 @@ def _weights(batch: TableBatch, column: str) -> Array:
         batch.wrong(bad, column, "is not a number", lambda row: f"{texts[row].as_py()[:40]!r} is not a number")
         parsed, place = compute.if_else(bad, "0", texts).cast("float64"), batch.data.schema.get_field_index(column)
         batch = replace(batch, data=batch.data.set_column(place, column, parsed))
-    values = numbers(batch, column, way_out="; a triple without a weight has to be left out, or given one")
-    if values.ndim != 1:
-        batch.wrong_column(column, "is a column of lists; a weight is a number")
-        return np.zeros(len(values), np.float32)
-    batch.wrong(values < 0, column, "the weight is negative", lambda row: f"the weight {values[row]:g} is negative")
-    return float32(batch, column, values)
+    return weights(batch, column, "a triple")

@@ -76,7 +76,9 @@ def deal_out(job: TripleJob) -> None:
     triples, split = job.triples, job.config.split
     there = np.flatnonzero(triples.owner == TRAIN)
     if split.name == "time":
-        triples.owner[there] = cut_by_time(triples.others["time"][there], split.train, split.valid)
+        times, files = triples.others["time"][there], shown(job.paths("train"))
+        column, at_random = str(job.config.time), "dataset.split.name=random"
+        triples.owner[there] = cut_by_time(times, split.train, split.valid, files, column, at_random)
         return
     entities, relations = uses(job)
     order = np.random.Generator(np.random.Philox(split.seed)).permutation(there)

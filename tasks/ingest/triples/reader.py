@@ -116,7 +116,6 @@ class TripleReader:
             yield TableBatch(path, part.first_line, terms, self.problems), columns
 
     def _columns(self, path: Path, names: list[str], *, named: bool) -> dict[str, str]:
-        """Return the column of each role."""
         given = {role: getattr(self.config, role) for role in (*_ROLES, "weight", "time")}
         columns = {role: _column(path, column, names, role) for role, column in given.items() if column is not None}
         if "head" in columns:
@@ -134,7 +133,6 @@ class TripleReader:
 
 
 def _usual(names: list[str]) -> list[str] | None:
-    """Return the columns for head, relation and tail where they have usual names."""
     by_word = {name.strip().lower(): name for name in names}
     return next(([by_word[word] for word in words] for words in _USUAL if by_word.keys() >= set(words)), None)
 

@@ -88,7 +88,6 @@ def _ending(path: Path) -> str:
 
 
 def _splits_in(folder: Path) -> dict[str, list[Path]]:
-    """Return the file of each split. Raises DataError where one is missing, or there are two."""
     paths, splits = names_in(folder), {}
     for split, words in _NAMES.items():
         files = [path for path in paths if _stem(path) in words and _ending(path) in FORMATS]

@@ -87,7 +87,6 @@ def _of_matrices(config: VectorFilesConfig) -> Gathered:
 
 
 def _beside(config: VectorFilesConfig, num_rows: int) -> tuple[pa.Array | None, Labels]:
-    """Return ids and labels of files of their own."""
     ids, labels = None, NO_LABELS
     if config.ids:
         ids = checked_ids(read_column(config.ids, num_rows, "ids"), ", ".join(config.ids))

@@ -12,9 +12,10 @@ import numpy as np
 from configs.errors import DataError
 from configs.matching import listed
 from tasks.arrays import Array, blocks
-from tasks.ingest.raw_rows import NpyRows, checked_cast
+from tasks.ingest.raw_rows import NpyRows
 from tasks.readers.arrays.idx import IdxFile
 from tasks.readers.arrays.npy import NpyFile, check_row, member_names
+from tasks.readers.numbers import checked_cast
 
 _CHUNK_BYTES = 4 << 20
 
@@ -83,7 +84,6 @@ def _rows_and_columns(shape: Sequence[int], name: object) -> tuple[int, int]:
 
 
 def _only_matrix(path: Path) -> str:
-    """Return the name of the only array with rows and columns. Raises DataError."""
     shapes: dict[str, tuple[int, ...]] = {}
     problem: DataError | None = None
     for name in member_names(path):

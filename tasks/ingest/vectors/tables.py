@@ -152,7 +152,6 @@ def _are_edges(names: list[str], vectors: Sequence[str], kinds: dict[str, pa.Dat
 
 
 def _refuse_nearly_numbers(first: TableBatch, name: str) -> None:
-    """Raise DataError where a column of texts looks like one of numbers with a mistake in it."""
     values = first.column(name)
     if not is_text(values.type):
         return

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from configs.label_types import LabelType
+from tasks.arrays import blocks
 from tasks.evaluators import metrics
 from tasks.evaluators.metrics import Array, Floats, OrderedRows, probabilities, sigmoid
 from tasks.evaluators.prediction import Prediction
 from tasks.kinds.judged import Threshold
-from tasks.storage.graph_store import slices
 
 TOP_CLASSES = 30
 MAX_CLASSES_LISTED = 1000
@@ -49,7 +49,7 @@ def _multiclass(prediction: Prediction, names: list[str] | None) -> dict[str, An
         return decided | _of_one(is_positive, score, _names(names, 2)[prediction.positive_class])
     labelled = prediction.label >= 0
     confidence = np.empty(len(labelled))  # probability of each row's likeliest class
-    for rows in slices(len(labelled), _ROWS_AT_A_TIME):
+    for rows in blocks(len(labelled), _ROWS_AT_A_TIME):
         confidence[rows] = probabilities(prediction.scores[rows]).max(axis=1)
     return decided | {"calibration": calibration(confidence[labelled], label == predicted)}
 

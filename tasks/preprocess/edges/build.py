@@ -103,8 +103,6 @@ def build_edges(
 
 
 class _Merge:
-    """One run of the counting sort over all shards."""
-
     def __init__(
         self, context: StageContext, store: DatasetStore, writer: ArrayWriter, rules: EdgeRules, scratch: Path
     ) -> None:
@@ -130,7 +128,6 @@ class _Merge:
                 self.bases.append(int(ids.table_starts[index]) + shard.first_row)
 
     def run(self) -> dict[str, Any]:
-        """Count, place, sort, merge; then the data and the other direction."""
         ids = self.ids
         indptr, report = self._count()
         indices, eids = self._place(indptr)
@@ -167,7 +164,6 @@ class _Merge:
         return runs if self.held_out is None else self.held_out(runs, self.relations[job.shard])
 
     def _place(self, indptr: Array) -> tuple[Array, Array]:
-        """Put every shard's runs into their rows."""
         size = int(indptr[-1])
         ids = self.ids
         indices = self.scratch.create("indices", (size,), ids.id_type)

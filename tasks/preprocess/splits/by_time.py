@@ -109,7 +109,6 @@ def write_by_time(
 
 
 def _find_cuts(groups: PairGroups, snapshot: Snapshot, options: SnapshotConfig) -> tuple[Cut, Cut]:
-    """Return the last edge of train and the last one of valid."""
     births = np.concatenate([np.empty(0, np.int64), *(group.births for group in groups())])
     ranks = [rank for rank in cut_ranks(len(births), options) if 0 < rank < len(births)]
     if len(ranks) < 2 or ranks[0] == ranks[1]:

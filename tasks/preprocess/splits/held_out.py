@@ -140,11 +140,9 @@ class HeldOut:
             )
 
     def _size(self, split: str) -> int:
-        """Return how many edges a split has."""
         return self.writer.entries[f"{split}_edges"].shape[0]
 
     def _chunks(self, split: str) -> Iterator[tuple[Array, Array]]:
-        """Yield a split's sources and targets, in order; see `_of_relation`."""
         pairs = self.writer.read(f"{split}_edges")
         relation = self.writer.read(f"{split}_relation") if self.num_relations else None
         for rows in blocks(len(pairs), _CHUNK_ROWS):

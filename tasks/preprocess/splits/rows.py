@@ -89,7 +89,6 @@ def check_range(ids: Array, limit: int, table: str, column: str) -> None:
 
 
 def _nodes_by_time(snapshot: Snapshot, writer: ArrayWriter, options: SnapshotConfig) -> list[Array]:
-    """Return the labelled nodes of each split."""
     ids, target = snapshot.ids, snapshot.store.manifest.target_type
     first, last = ids.type_offsets[ids.type_index(target) :][:2]
     nodes = first + np.flatnonzero(has_label(writer.read("label")[first:last]))

@@ -8,7 +8,7 @@ from configs.errors import RecipeError
 from configs.layout_options import LAYOUT
 from configs.schema import Recipe
 from tasks.preprocess.id_space import IdSpace
-from tasks.preprocess.splits import edges, pairs, rows, triples
+from tasks.preprocess.splits import edges, pairs, rows
 from tasks.preprocess.splits.by_time import WrittenSplits
 from tasks.preprocess.splits.snapshot import Snapshot
 from tasks.storage.dataset_store import DatasetStore
@@ -20,7 +20,7 @@ _WRITERS = {
     "edge": edges.write,
     "graph": rows.write_graphs,
     "link": pairs.write,
-    "triple": triples.write,
+    "triple": pairs.write,
 }
 
 

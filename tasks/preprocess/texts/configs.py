@@ -33,15 +33,10 @@ class TfidfConfig(TextEncoderConfig):
     dim: int = Field(default=128, ge=1, le=4096)
     """Numbers of a text, or fewer where the training rows say less."""
     terms: int = Field(default=65_536, ge=1, le=2**20)
-    """Words, pairs and pieces that count: those that the most training texts have."""
-    pieces: Literal["signs", "all", "none"] = "signs"
-    """Which words' pieces count too. signs: of one and of two signs, of words in scripts such as Chinese, which have no
-    blanks between words; all: of three and of five letters of others as well, which finds what typing errors, endings
-    and compounds hide, and dilutes the rest."""
+    """Words, pairs of words and, in scripts without blanks between words (Chinese), pieces of one and of two signs that
+    count: those that the most training texts have."""
     rows: int = Field(default=50_000, ge=1, le=10_000_000)
     """Training texts that are learnt from, evenly spaced."""
-    seed: int = Field(default=0, ge=0, lt=2**31)
-    """Seed of the SVD."""
 
 
 @TEXTS.options("sentence", "sentence")

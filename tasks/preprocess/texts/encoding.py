@@ -112,7 +112,8 @@ class TextColumns:
     def _state(self, place: str, column: str, training: Rows) -> State:
         files = model_digest(self.config, SourceDigests(self.context.home))
         if self.trained is None:
-            self.context.progress(0, 0, "texts", f"{column}: {self.config.name} learns")
+            if self.encoder.rows:
+                self.context.progress(0, 0, "texts", column)
             texts = _sample(column, list(training), self.encoder.rows) if self.encoder.rows else _NONE
             return self.encoder.learn(texts) | ({FILES: files} if files else {})
         if place not in self.trained:
@@ -129,7 +130,7 @@ class TextColumns:
     def _encode_new(self, column: str, shards: Sequence[ShardRef], kept: KeptVectors, state: State) -> None:
         """Have all texts of a column kept, and say how many were new."""
         total = sum(shard.num_rows for shard in shards)
-        seen = empty = new = done = 0
+        empty = new = done = 0
         window: list[tuple[ShardRef, Array, Array]] = []
         for number, shard in enumerate(shards):
             first = 0
@@ -142,9 +143,8 @@ class TextColumns:
                 new += int(np.count_nonzero(missing))
                 empty += len(texts) - len(filled)
                 first += len(texts)
-            seen += shard.num_rows
             if new >= _WINDOW or number == len(shards) - 1:
-                done += self._run(column, _distinct(window), kept, state, (seen - new, total))
+                done += self._run(column, _distinct(window), kept, state, done)
                 window, new = [], 0
         blank = f" ({empty:,} empty)" if empty else ""
         self.context.message(
@@ -153,14 +153,9 @@ class TextColumns:
         )
 
     def _run(
-        self,
-        column: str,
-        new: list[tuple[ShardRef, Array, Array]],
-        kept: KeptVectors,
-        state: State,
-        behind: tuple[int, int],
+        self, column: str, new: list[tuple[ShardRef, Array, Array]], kept: KeptVectors, state: State, done: int
     ) -> int:
-        """Encode new texts and keep them, job by job; returns how many. `behind`: texts that are done, and all."""
+        """Encode new texts and keep them, job by job; returns how many. `done`: those that were encoded before."""
         context, key, payload = self.context, self.encoder.key(state), (self.config, state)
         jobs, keys_of = [], []
         for shard, rows, keys in new:
@@ -169,14 +164,13 @@ class TextColumns:
                 jobs.append(ShardJob(encode_rows, 1, texts, {"encoder": key}, context.cache, payload, True))
                 keys_of.append(keys[part])
         left = total = sum(map(len, keys_of))
-        done, everything = behind
         started = time.monotonic()
         mapped = (map_in_process if self.encoder.in_process else context.map_shards)(compute_shard, jobs)
         for number, (job, keys, _) in enumerate(zip(jobs, keys_of, mapped, strict=True), start=1):
             kept.add(keys, result(job)["x"])
             context.cache.forget(job.name)
             left -= len(keys)
-            context.progress(done + total - left, everything, "texts", f"{column} by {self.config.name}")
+            context.progress(done + total - left, done + total, "texts", column)
             estimate = (time.monotonic() - started) / (total - left) * left
             if number == 2 and estimate > _LONG_SECONDS:
                 context.message(f"{column}: {left:,} texts are left, about {estimate / 60:,.0f} minutes in one process")
@@ -224,7 +218,6 @@ def older_rows(shard: ShardRef, until: int | None) -> Array | None:
 
 
 def _taken(shard: ShardRef, column: str, rows: Array) -> Iterator[pa.Array]:
-    """Yield the texts of some rows, ascending."""
     first = 0
     for group in iter_row_groups(shard, [column]):
         low, high = np.searchsorted(rows, [first, first + group.num_rows])

@@ -1,14 +1,12 @@
 """Words, pairs of words and pieces of words of texts, as hashes: a sparse matrix of how often each stands in a text.
 
-Words are runs of letters, digits and whatever lies beyond ASCII; upper and lower case are one. A piece begins at each
-character of a word and has the fewest characters that take three bytes, or five: three and five Latin letters, two and
-three Cyrillic ones, one and two Chinese signs (Weinberger et al., Feature Hashing for Large Scale Multitask Learning,
-ICML 2009).
+Words are runs of letters, digits and whatever lies beyond ASCII; upper and lower case are one. A word with a
+character that takes three bytes, as Chinese, Korean and Thai ones do, has pieces: from each character on the fewest
+that take three bytes, or five, one and two Chinese signs (Weinberger et al., Feature Hashing for Large Scale Multitask
+Learning, ICML 2009).
 """
 
 from __future__ import annotations
-
-from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -17,25 +15,24 @@ import scipy.sparse as sp
 from numba import njit
 
 _SIZES = (3, 5)
+_THREE_BYTES = 0xE0
+"""The least first byte of a character that takes three."""
 _OFFSET, _PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
 """FNV-1a's (Fowler, Noll and Vo, http://www.isthe.com/chongo/tech/comp/fnv/)."""
 _MIX, _SHIFT, _PAIR = np.uint64(0x9E3779B97F4A7C15), np.uint64(32), np.uint64(0xA0761D6478BD642F)
 
 
-def count_terms(texts: pa.Array, buckets: int, pieces: Literal["signs", "all", "none"]) -> sp.csr_matrix:
-    """Return how often texts, large_string (n,), have terms: float32 (n, buckets), a term in the bucket of its hash.
-
-    `pieces`: of which words; signs: those with a character that takes three bytes, as Chinese, Korean and Thai ones do.
-    """
+def count_terms(texts: pa.Array, buckets: int) -> sp.csr_matrix:
+    """Return how often texts, large_string (n,), have terms: float32 (n, buckets), a term in the bucket of its hash."""
     lower = compute.utf8_lower(texts)
     _, starts, data = lower.buffers()
     offsets = np.frombuffer(starts, np.int64)[lower.offset : lower.offset + len(lower) + 1]
     letters = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
-    indptr, cut = np.zeros(len(texts) + 1, np.int64), {"signs": 0xE0, "all": 0, "none": 0x100}[pieces]
-    _scan(offsets, letters, buckets, cut, indptr, np.empty(0, np.int32))
+    indptr = np.zeros(len(texts) + 1, np.int64)
+    _scan(offsets, letters, buckets, indptr, np.empty(0, np.int32))
     np.cumsum(indptr, out=indptr)
     terms = np.empty(indptr[-1], np.int32)
-    _scan(offsets, letters, buckets, cut, indptr.copy(), terms)
+    _scan(offsets, letters, buckets, indptr.copy(), terms)
     counts = sp.csr_matrix((np.ones(len(terms), np.float32), terms, indptr), shape=(len(texts), buckets))
     counts.sum_duplicates()
     return counts
@@ -62,11 +59,8 @@ def _put(out, place, value, buckets):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _scan(offsets, letters, buckets, cut, indptr, out):  # type: ignore[no-untyped-def]
-    """Count the terms of each text into indptr[row + 1]; where `out` has room write them from indptr[row] on.
-
-    Words with a byte of `cut` or higher have pieces.
-    """
+def _scan(offsets, letters, buckets, indptr, out):  # type: ignore[no-untyped-def]
+    """Count the terms of each text into indptr[row + 1]; where `out` has room write them from indptr[row] on."""
     for row in range(len(offsets) - 1):
         at, end = offsets[row], offsets[row + 1]
         first = place = indptr[row] if len(out) else 0
@@ -84,7 +78,7 @@ def _scan(offsets, letters, buckets, cut, indptr, out):  # type: ignore[no-untyp
             if before:
                 place = _put(out, place, (before ^ (word * _PAIR)) * _MIX, buckets)
             before = word
-            if highest < cut:
+            if highest < _THREE_BYTES:
                 continue
             for piece in range(start, at):
                 if letters[piece] & 0xC0 == 0x80:  # inside of a character

@@ -128,7 +128,6 @@ class KeptVectors:
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        """Open the file for one transaction."""
         with contextlib.closing(open_vectors(self.path)) as connection, connection:
             yield connection
 

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from configs.errors import RecipeError
+from configs.source_files import read_json
 from tasks.storage.artifacts import file_digest
+from tasks.storage.file_names import inner_path
 from tasks.storage.home_files.source_digests import Files, SourceDigests, files_below, group_digest
 
 _OTHER_FORMS = ("onnx/", "openvino/", "coreml/")
@@ -28,11 +30,26 @@ def model_files(folder: Path) -> Files:
             f"preprocess.texts: {folder} holds no model: there is no .safetensors file in it (weights in other "
             "forms may hold code, and are not read)"
         )
+    _check_modules(folder / "modules.json")
     folders = {str(Path(name).parent) for name, _ in files if name.endswith(".safetensors")}
     for path in sorted(folder.rglob("pytorch_model*.bin")):
         if str(path.parent.relative_to(folder)) not in folders:
             raise RecipeError(f"preprocess.texts: {path} would be read, and may hold code; save it as .safetensors")
     return files
+
+
+def _check_modules(path: Path) -> None:
+    """Refuse modules that lie elsewhere: what is loaded is what was looked at, and what the digest names."""
+    said = read_json(path) if path.exists() else []
+    for module in said if isinstance(said, list) else []:
+        place = isinstance(module, dict) and module.get("path")
+        try:
+            inner_path(place or "in the folder itself")
+        except (TypeError, ValueError):
+            raise RecipeError(
+                f"preprocess.texts: {path} names a module at {place!r}, which is no path below its folder; copy the "
+                "module there"
+            ) from None
 
 
 def model_digest(config: Any, digests: SourceDigests) -> str:

@@ -47,7 +47,7 @@ class Tfidf(TextEncoder):
         if dim < 1:  # no training text, or no term of two
             buckets, idf = buckets[:0], idf[:0]
         else:
-            extra = {"n_oversamples": _EXTRA, "n_iter": _STEPS, "random_state": self.config.seed}
+            extra = {"n_oversamples": _EXTRA, "n_iter": _STEPS, "random_state": 0}
             _, _, axes = randomized_svd(self._weighted(counts, buckets, idf), dim, **extra)
         return {"dim": len(axes), "buckets": buckets, "idf": idf, "axes": axes.T.astype(np.float16)}
 
@@ -65,7 +65,7 @@ class Tfidf(TextEncoder):
     def _count(self, texts: pa.Array) -> Any:
         from tasks.preprocess.texts.hashed import count_terms
 
-        return count_terms(texts, _BUCKETS, self.config.pieces)
+        return count_terms(texts, _BUCKETS)
 
     @staticmethod
     def _weighted(counts: Any, buckets: Array, idf: Array) -> Any:

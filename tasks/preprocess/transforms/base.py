@@ -162,7 +162,6 @@ class GraphView:
         return None if entry is None else open_array(Path(self.folder) / entry.path, entry)
 
     def __getitem__(self, name: str) -> Array:
-        """Return an array, memory-mapped."""
         array = self.get(name)
         assert array is not None, name
         return array

@@ -215,8 +215,6 @@ def split_hops(config: PreprocessConfig) -> tuple[PreprocessConfig, Hops | None]
 
 
 class _Paths:
-    """Columns of paths, as float32 files that are computed once each."""
-
     def __init__(self, writer: ArrayWriter, manifest: DatasetManifest, symmetric: bool, scratch: Path) -> None:
         self.read, self.scratch = writer.read, scratch
         self.edges = {"in": (self.read("csc_indptr"), self.read("csc_indices"))}

@@ -108,7 +108,6 @@ class NodeVectors:
         draft.rename(path)
 
     def _batches(self) -> Iterator[Array]:
-        """Yield all vectors in their order, some at a time."""
         for table in self.manifest.node_tables:
             with pq.ParquetFile(self.folder / table.file) as file:
                 name = next(f.name for f in file.schema_arrow if pa.types.is_fixed_size_list(f.type))

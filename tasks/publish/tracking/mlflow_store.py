@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
+from tasks.arrays import blocks
 from tasks.processes.run_context import RunContext
 from tasks.publish.tracking.mlflow_registry import MlflowRegistry
 from tasks.publish.tracking.records import Record, metric_key, step_of, unique_by_step, values_of
 from tasks.publish.tracking.store_uris import public_uri, run_url, sqlite_file, tracking_uri
 from tasks.storage.artifacts import file_lock
-from tasks.storage.graph_store import slices
 from tasks.storage.home import Home
 
 RunStatus = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
@@ -166,7 +166,7 @@ class Tracker(MlflowRegistry):
 
         logged = self.call(self.client.get_run, self.run_id).data.params
         fresh = [Param(key, value) for key, value in params.items() if key not in logged]
-        for part in slices(len(fresh), _PARAMS_A_CALL):
+        for part in blocks(len(fresh), _PARAMS_A_CALL):
             self.call(self.client.log_batch, self.run_id, params=fresh[part])
 
     def set_tags(self, tags: dict[str, str]) -> None:
@@ -234,7 +234,7 @@ class Tracker(MlflowRegistry):
         from mlflow.entities import Metric
 
         metrics = [Metric(metric_key(key), value, at, step) for key, value, at, step in points]
-        for part in slices(len(metrics), METRICS_A_CALL):
+        for part in blocks(len(metrics), METRICS_A_CALL):
             self.call(self.client.log_batch, self.run_id, metrics=metrics[part])
 
 

@@ -61,8 +61,6 @@ def read_dgl_file(path: Path) -> SavedGraphs:
 
 
 class _DglReader:
-    """Reads a file from its beginning to its end."""
-
     def __init__(self, file: IO[bytes], size: int, path: Path) -> None:
         self.file, self.size, self.path = file, size, path
         self.at = 0
@@ -70,7 +68,6 @@ class _DglReader:
         """What is being read, for messages."""
 
     def read(self) -> SavedGraphs:
-        """Return all graphs and labels."""
         magic, version, kind, count = struct.unpack("<4Q", self.take(32))
         if magic != _FILE:
             raise DataError("is no file of dgl.save_graphs; write it with that", path=self.path)
@@ -178,7 +175,6 @@ class _DglReader:
         return array.astype(np.int64, copy=False)
 
     def tensors(self) -> dict[str, Array]:
-        """Return named tensors."""
         named = {}
         for _ in range(self.count(16)):
             name = self.text()
@@ -188,7 +184,6 @@ class _DglReader:
         return named
 
     def array(self) -> Array:
-        """Return one tensor."""
         self.expect(_ARRAY)
         self.take(16)  # reserved, and the device, which is the CPU
         ndim, code, bits, lanes = struct.unpack("<iBBH", self.take(8))
@@ -234,7 +229,6 @@ class _DglReader:
             raise self.damaged("a part that does not begin as it has to")
 
     def take(self, length: int) -> bytes:
-        """Return the next bytes."""
         if length > self.size - self.at:
             raise self.damaged(f"{length:,} bytes more, and the file ends after {self.size - self.at:,}")
         data = self.file.read(length)

@@ -29,7 +29,6 @@ class IdxFile:
     """An array in an idx file."""
 
     def __init__(self, path: Path) -> None:
-        """Nothing is opened yet."""
         self.path = path
 
     def shape(self) -> tuple[int, ...]:

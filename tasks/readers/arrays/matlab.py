@@ -84,7 +84,6 @@ def read_matrices(
 
 
 def _check_kind(variable: _Variable, name: str) -> None:
-    """Refuse what is no matrix of real numbers, by what it says of itself."""
     if variable.kind != _SPARSE and variable.kind not in _DENSE:
         what = _KINDS.get(variable.kind, f"of an unknown kind ({variable.kind})")
         raise DataError(f"is {what} and no matrix of numbers; {_OTHER}", path=name)
@@ -102,7 +101,6 @@ class _Parts:
         self.data, self.at, self.path = memoryview(data), at, path
 
     def take(self) -> tuple[int, memoryview]:
-        """Return the kind and the bytes of the next element."""
         kind, length = self.tag()
         start = self.at
         if kind >> 16:  # up to four bytes stand in the tag itself
@@ -141,8 +139,6 @@ class _Parts:
 
 
 class _MatReader:
-    """Reads a file: what its variables say of themselves, and those that are asked for."""
-
     def __init__(self, file: IO[bytes], size: int, path: Path) -> None:
         self.file, self.size, self.path = file, size, path
         header = file.read(_HEADER_BYTES)
@@ -152,7 +148,6 @@ class _MatReader:
             raise DataError(f"is no MATLAB file of version 5 to 7 of a usual machine; {_SAVE}", path=path)
 
     def variables(self) -> Iterator[_Variable]:
-        """Yield what each variable says of itself."""
         place = _HEADER_BYTES
         while place < self.size:
             self.file.seek(place)
@@ -186,7 +181,6 @@ class _MatReader:
         return _Variable(name, kind, int(flags[0]), shape, place, length, packed, num_bytes, parts.at)
 
     def matrix(self, variable: _Variable) -> Any:
-        """Return a variable's numbers."""
         name = f"{self.path}[{variable.name}]"
         check_memory(_COPIES * variable.num_bytes, "the matrix", name)
         # One byte more shows what is too long, and leads to the checksum at the end of what is compressed.

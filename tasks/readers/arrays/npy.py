@@ -89,7 +89,6 @@ class NpyFile:
     """An array in a `.npy` file or in a member of an `.npz` archive."""
 
     def __init__(self, path: Path, member: str | None = None) -> None:
-        """Nothing is opened yet."""
         self.path = path
         self.member = member
         self.name: object = f"{path}[{member}]" if member else path

@@ -59,8 +59,6 @@ def read_pyg_file(path: Path, fields: Collection[str], ids: str = "original_id")
 
 
 class _Graph:
-    """Makes a graph of stores."""
-
     def __init__(self, path: Path, fields: set[str], ids: str) -> None:
         self.path, self.fields, self.ids = path, fields, ids
 
@@ -190,7 +188,6 @@ def _by_type(general: dict[str, Any], parts: dict[Any, Any]) -> tuple[dict[str, 
 
 
 def _mapping(store: Any) -> dict[str, Any]:
-    """Return the fields of a store."""
     held = store.state.get("_mapping", {}) if isinstance(store, _Held) else store
     if not isinstance(held, Mapping):
         return {}

@@ -73,7 +73,6 @@ class _Array:
 
 
 def _scalar(kind: _Dtype, data: bytes | str) -> Any:
-    """Return a NumPy number."""
     return np.frombuffer(data.encode("latin1") if isinstance(data, str) else data, kind.value)[0]
 
 
@@ -135,7 +134,6 @@ class _Unpickler(pickle.Unpickler):
             raise pickle.UnpicklingError(f"{module}.{name} is not allowed") from None
 
     def persistent_load(self, pid: Any) -> Array:
-        """Return the storage that a tensor names."""
         if not isinstance(pid, tuple) or len(pid) < 5 or pid[0] != "storage" or not isinstance(pid[1], np.dtype):
             raise pickle.UnpicklingError("an unknown kind of tensor")
         return self._storage(str(pid[2]), pid[1], int(pid[4]))

@@ -21,7 +21,7 @@ from tasks.processes.memory import available_bytes
 from tasks.sampling.neighborhoods.in_edges import Sample
 from tasks.sampling.rows.gather import gather_mean, gather_rows, gather_side_by_side
 from tasks.sampling.rows.labels import training_labels
-from tasks.storage.graph_store import MISSING_IN_EDGES, GraphStore, slices
+from tasks.storage.graph_store import MISSING_IN_EDGES, GraphStore
 
 _CHUNK_ROWS = 1 << 16
 
@@ -169,7 +169,7 @@ def bfloat16_copy(feat: Array) -> Array:
     if 2 * feat.size > available_bytes() // (4 * ranks):
         return feat
     copy = np.empty(feat.shape, np.uint16)
-    for part in slices(len(feat), _CHUNK_ROWS):
+    for part in blocks(len(feat), _CHUNK_ROWS):
         copy[part] = torch.from_numpy(np.array(feat[part], np.float32)).bfloat16().view(torch.uint16).numpy()
     return copy
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from models.block import Inputs
-from tasks.arrays import Array
+from tasks.arrays import Array, blocks
 from tasks.sampling.neighborhoods.neighbors import derive_key
-from tasks.storage.graph_store import GraphStore, slices
+from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import GraphManifest
 
 _HIDE = 0x1ABE1  # purpose of a key: whose labels are hidden
@@ -82,7 +82,7 @@ def label_scale(labels: Array, rows: Array, add_up: Callable[[Array], Array] | N
     the mean 0 besides. `add_up`: see `column_moments`.
     """
     mean, deviation = column_moments(
-        lambda: (labels[rows[part]] for part in slices(max(1, len(rows)), _CHUNK_ROWS)), add_up
+        lambda: (labels[rows[part]] for part in blocks(max(1, len(rows)), _CHUNK_ROWS)), add_up
     )
     return mean, np.where(deviation > _CONSTANT * np.abs(mean), deviation, 1.0)
 

@@ -174,7 +174,6 @@ class _Memory:
         self._path = home.root / "source-digests"
 
     def read(self) -> dict[str, Any]:
-        """Return what is remembered; nothing where this home did not write it."""
         try:
             sealed = self._path.read_bytes()
             content: dict[str, Any] = json.loads(unseal(self._home.secret_key(), _NAME, sealed))

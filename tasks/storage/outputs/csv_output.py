@@ -17,13 +17,11 @@ class CsvOutput(AbstractContextManager["CsvOutput"]):
     """A CSV file with a first line of names; a column of lists of one length becomes one for each place in them."""
 
     def __init__(self, path: Path) -> None:
-        """Nothing is opened before the first table."""
         self._path, self.num_rows = path, 0
         self._file: Any = None
         self._writer: pc.CSVWriter | None = None
 
     def __exit__(self, *error: object) -> None:
-        """Close it."""
         if self._writer is not None:
             self._writer.close()
             self._file.close()

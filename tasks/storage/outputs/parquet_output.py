@@ -24,11 +24,9 @@ class ParquetOutput:
         self._writer: pq.ParquetWriter | None = None
 
     def __enter__(self) -> Self:
-        """Nothing is opened before the first table."""
         return self
 
     def __exit__(self, kind: object, *error: object) -> None:
-        """Finish the file, or remove what there is of it."""
         try:
             if self._writer is not None:
                 self._writer.close()

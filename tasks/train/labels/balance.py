@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from configs.errors import RecipeError
-from tasks.arrays import Array
-from tasks.storage.graph_store import slices
+from tasks.arrays import Array, blocks
 from tasks.train.loaders.base import LabelLoader
 
 _CHUNK_ROWS = 1 << 18
@@ -20,7 +19,7 @@ class Balance:
     def __init__(self, loader: LabelLoader, num_classes: int) -> None:
         """Read the labels of all seeds, yes or no as two classes. Raises RecipeError: fewer than two classes occur."""
         code = np.empty(loader.num_seeds, np.int64)
-        for part in slices(loader.num_seeds, _CHUNK_ROWS):
+        for part in blocks(loader.num_seeds, _CHUNK_ROWS):
             [label] = loader.labels_of([loader.seeds[part]])
             code[part] = np.nan_to_num(label.reshape(len(label)), nan=-1)
         count = np.bincount(code[code >= 0], minlength=num_classes)

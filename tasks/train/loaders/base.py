@@ -18,11 +18,11 @@ import torch
 
 from models.base import GraphModel
 from models.block import StepBatch
-from tasks.arrays import Array
+from tasks.arrays import Array, blocks
 from tasks.sampling.rows.features import FeatureSource
 from tasks.storage.artifacts import disk_errors, file_lock
 from tasks.storage.file_names import file_name
-from tasks.storage.graph_store import GraphStore, create_array, slices
+from tasks.storage.graph_store import GraphStore, create_array
 from tasks.storage.manifests import GraphManifest
 
 _CHUNK_ROWS = 1 << 16
@@ -92,7 +92,7 @@ class LabelLoader(Loader):
 
     def has_equal_batches(self) -> bool:
         """Whether no seed's label is missing: NaN, or below 0 where labels are integers. Reads them all."""
-        for part in slices(self.num_seeds, _CHUNK_ROWS):
+        for part in blocks(self.num_seeds, _CHUNK_ROWS):
             [some] = self.labels_of([self.seeds[part]])
             if bool((some < 0).any() if some.dtype.kind == "i" else np.isnan(some).any()):
                 return False

@@ -14,11 +14,11 @@ from models.block import Batch, Block
 from models.kernels.memory import recycled
 from models.kernels.simd.prefetch import AHEAD
 from models.kernels.simd.vector import prefetch_item
-from tasks.arrays import Array
+from tasks.arrays import Array, blocks
 from tasks.sampling.neighborhoods.in_edges import frozen
 from tasks.sampling.neighborhoods.neighbors import derive_key
 from tasks.sampling.rows.labels import hide_labels, targets
-from tasks.storage.graph_store import id_dtype, slices
+from tasks.storage.graph_store import id_dtype
 from tasks.storage.manifests import PartitionManifest
 from tasks.train.loaders.base import Loader, TrainingData
 from tasks.train.loaders.configs import ClusterLoaderConfig, RandomPartitionConfig
@@ -178,7 +178,7 @@ class ClusterLoader(SubgraphLoader):
     def lay_out(self, rng: np.random.Generator) -> Layout:
         """Shuffle the clusters."""
         order = rng.permutation(len(self.starts))
-        groups = [np.sort(order[part]) for part in slices(len(order), self.clusters_per_batch)]
+        groups = [np.sort(order[part]) for part in blocks(len(order), self.clusters_per_batch)]
         order = np.concatenate(groups)
         starts, sizes = self.starts[order], (self.stops - self.starts)[order]
         ends = np.cumsum(sizes)

@@ -9,8 +9,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from configs.errors import DataError
-from tasks.arrays import Array
-from tasks.storage.graph_store import MISSING_IN_EDGES, NODE_ARRAYS, GraphStore, id_dtype, slices
+from tasks.arrays import Array, blocks
+from tasks.storage.graph_store import MISSING_IN_EDGES, NODE_ARRAYS, GraphStore, id_dtype
 
 _EDGE_ARRAYS = ("edge_weight", "edge_time", "edge_type", "edge_feat", "edge_feat_cat")
 _OUTSIDE = -1
@@ -145,6 +145,6 @@ class LocalGraph(GraphStore):
 def _take(table: Array, rows: NDArray[np.int64]) -> Array:
     """Return rows of a memory map, read a chunk at a time."""
     out: Any = np.empty((len(rows), *table.shape[1:]), table.dtype)
-    for part in slices(len(rows), _CHUNK_ROWS):
+    for part in blocks(len(rows), _CHUNK_ROWS):
         out[part] = table[rows[part]]
     return out

@@ -95,8 +95,6 @@ class LabelReader:
 
 
 class _TaskLabels:
-    """The labels of one task."""
-
     def __init__(self, label: str | tuple[str, ...], task_type: LabelType, num_classes: int | None) -> None:
         self.columns = columns_of(label)
         self.task_type, self._given = task_type, num_classes
@@ -145,7 +143,6 @@ class _TaskLabels:
         return label_codes(values, self._kind)
 
     def kind(self, label: Array, files: str) -> LabelFacts:
-        """Return what the labels are. Raises DataError where no row has one."""
         labelled = has_label(label)
         if not labelled.any():
             raise DataError("has no label: all are empty", path=files, column=self.columns[0])

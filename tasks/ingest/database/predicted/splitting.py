@@ -95,7 +95,6 @@ def _from_the_end(predict: PredictConfig) -> tuple[float, float]:
 
 
 def _deal_at_random(labelled: Array, predict: PredictConfig, entities: NodeSet) -> DealtTasks:
-    """Deal rows out by their keys. Raises RecipeError."""
     if predict.horizon is not None or (predict.split is not None and not isinstance(predict.split.valid, float)):
         raise RecipeError(
             f"dataset.predict: rows of {predict.table} have no time that horizon or split could be about; name the "

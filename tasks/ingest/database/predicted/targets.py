@@ -170,7 +170,6 @@ def computed_tasks(config: DatabaseConfig, tables: Mapping[str, TableRows], unit
 
 
 def _kind_of(targets: Mapping[str, TargetConfig]) -> LabelFacts:
-    """Return what the labels of computed targets are."""
     heads = []
     for name, one in targets.items():
         kind = LabelFacts("binary", 2) if one.figure in ("none", "any") else LabelFacts("regression", 0)

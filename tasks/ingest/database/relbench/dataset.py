@@ -95,7 +95,6 @@ def _database_config(config: RelbenchConfig, folder: Path) -> DatabaseConfig:
 
 
 def _metadata(path: Path) -> dict[str, Any]:
-    """Return what RelBench wrote into a file's schema. Raises DataError where it is not there."""
     with open_parquet(path) as file:
         schema = file.schema_arrow
     metadata: dict[str, Any] = {}
@@ -114,7 +113,6 @@ def _metadata(path: Path) -> dict[str, Any]:
 
 
 def _predict(config: RelbenchConfig, folder: Path) -> dict[str, Any]:
-    """Return what is predicted, as the files of a task say it."""
     names = [path.name for path in names_in(folder / "tasks") if is_folder(path)]
     if config.predict not in names:
         raise RecipeError(
@@ -163,7 +161,6 @@ def _predict(config: RelbenchConfig, folder: Path) -> dict[str, Any]:
 
 
 def _column(path: Path, name: str) -> pa.ChunkedArray:
-    """Return a column. Raises DataError where it is not there."""
     with open_parquet(path) as file:
         if name not in file.schema_arrow.names:
             raise DataError(
@@ -173,7 +170,6 @@ def _column(path: Path, name: str) -> pa.ChunkedArray:
 
 
 def _first(path: Path, column: str) -> str:
-    """Return the first moment of a file."""
     times = _column(path, column)
     if not (pa.types.is_timestamp(times.type) or pa.types.is_date(times.type) or pa.types.is_integer(times.type)):
         raise DataError(f"is {times.type}; moments are time stamps, dates or whole numbers", path=path, column=column)

@@ -1,0 +1,116 @@
+"""What GraphStorm's JSON of graph construction (`gconstruct-v0.1`) holds, checked as a whole before a table is read.
+
+https://graphstorm.readthedocs.io/en/latest/cli/graph-construction/single-machine-gconstruct.html
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from configs.errors import DataError
+from configs.load import flatten_errors
+from configs.source_files import read_json
+
+VERSION = "gconstruct-v0.1"
+_OneOrMore = BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
+Name = Annotated[str, Field(pattern="^[^\0]+$")]
+Names = Annotated[list[Name], Field(min_length=1), _OneOrMore]
+OneFile = Annotated[list[Name], Field(max_length=1), _OneOrMore]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class Section(BaseModel):
+    """A part; keys that are not read are kept (`model_extra`), to be said."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="allow", allow_inf_nan=False)
+
+
+class Format(Section):
+    """How files are written."""
+
+    name: Literal["parquet", "csv", "json"]
+    separator: str = ","
+
+
+class Transform(Section):
+    """What GraphStorm makes of columns."""
+
+    name: Name
+
+
+class Feature(Section):
+    """Columns, and what is made of them."""
+
+    feature_col: Names
+    feature_name: Any = None
+    transform: Transform | None = None
+
+
+class SplitFiles(Section):
+    """Files of ids, or of pairs of ids, and the names of their columns."""
+
+    train: OneFile = []
+    valid: OneFile = []
+    test: OneFile = []
+    column: Names = []
+
+
+class Label(Section):
+    """A task."""
+
+    task_type: Name
+    label_col: Name | None = None
+    split_pct: list[Share] = Field(default=[0.8, 0.1, 0.1], min_length=3, max_length=3)
+    custom_split_filenames: SplitFiles | None = None
+
+
+class Table(Section):
+    """Files of nodes or edges, and their columns."""
+
+    files: Names
+    format: Format
+    features: list[Feature] = []
+    labels: list[Label] = []
+
+
+class Nodes(Table):
+    """The nodes of one type."""
+
+    node_type: Name
+    node_id_col: Name | None = None
+
+
+class Edges(Table):
+    """The edges of one relation: source type, name, target type."""
+
+    relation: list[Name] = Field(min_length=3, max_length=3)
+    source_id_col: Name
+    dest_id_col: Name
+
+
+class Description(Section):
+    """All of a graph."""
+
+    version: str = VERSION
+    nodes: list[Nodes] = []
+    edges: list[Edges] = Field(min_length=1)
+
+
+def read_description(path: Path) -> Description:
+    """Read a file. Raises DataError: no JSON, GSProcessing's, or mistakes, a line each with its place in the JSON."""
+    said = read_json(path)
+    if isinstance(said, dict) and "graph" in said:
+        raise DataError(
+            "is of GSProcessing (`graph`); give the JSON of gconstruct, with `nodes` and `edges`", path=path
+        )
+    try:
+        return Description.model_validate(said)
+    except ValidationError as error:
+        places = [
+            ("".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in where), text)
+            for where, text in flatten_errors(error)
+        ]
+        raise DataError("\n".join(f"{place.lstrip('.')}: {text}" for place, text in places), path=path) from None
