@@ -332,7 +332,8 @@ def repeated(tmp_path: Path) -> Case:
 def test_graphs_of_one_name_are_told_apart_by_their_row(repeated: Case) -> None:
     repeated.serve()
     whole = repeated.table().to_pandas()
-    assert list(whole.columns) == ["graph_id", "row", "split", "label", "prediction", "score"]
+    assert list(whole.columns) == ["graph_id", "row", "split", "label", "prediction", "score", "probability_1"]
+    assert (whole.probability_1 == whole.score).all()
     assert whole.row.tolist() == list(range(120))
     assert whole.row[whole.graph_id == "water"].tolist() == [3, 50, 119]
     for what, options in (("predictions", {"format": "npy"}), ("embeddings", {}), ("embeddings", {"format": "npy"})):
