@@ -167,14 +167,14 @@ class Evaluation:
         if prediction.label is None and not of_pairs:
             return {}
         metric, wanted = self.measuring.metric, self.job.groups
-        columns = self.kind.grouped_by(self.opened, rows.items, wanted)
-        groups, notes = in_groups(
+        opened = self.opened
+        columns = self.kind.grouped_by(opened.store, opened.dataset, opened.ids, rows.items, wanted)
+        groups = in_groups(
             columns,
             prediction,
             lambda some: self.measuring.evaluator(some)[metric],
             list(columns) if of_pairs else wanted,
         )
-        self.notes += notes
         if self.manifest.heads or prediction.label is None:
             return {"groups": groups}
         worst = most_wrong(prediction, self.manifest.label_type)
