@@ -7,7 +7,7 @@
 | node: binary | the same; `score` and `probability_1`: probability of class 1 |
 | node: several labels | the same, with fixed-size lists |
 | node: regression | `id`, `split`, `label`, `prediction` |
-| node: several tasks | `id`, `split`, and of each task its columns: `TASK_label`, `TASK_prediction`, `TASK_score`, ... |
+| node: several tasks | `id`, `split`, and of each task its columns: `TASK_label`, `TASK_prediction`, `TASK_score` ... |
 | recommended | `id`, `split`, `place` from 1, `prediction`: what is recommended, `score` (raw), `label`: 1 if right |
 | graph | as nodes, with `graph_id` and `row` in place of `id` |
 | triple | `head`, `tail`, `relation`, `split`, `head_rank` and `tail_rank`: filtered, of each end among all entities |

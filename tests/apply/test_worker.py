@@ -225,7 +225,7 @@ def _matrix(case: Case) -> Array:
 @pytest.mark.parametrize(
     ("text", "task_type", "said"),
     [
-        ("0.3", "multiclass", "say of which class: cat=0.3; there are cat, dog"),
+        ("0.3", "multiclass", "say of which class: cat=0.3, dog=0.3$"),
         ("cow=0.3", "multiclass", "no class 'cow'"),
         ("0", "binary", "a probability between 0 and 1"),
         ("nan", "binary", "a probability between 0 and 1"),
@@ -381,6 +381,8 @@ def test_ids_that_are_not_there_are_named_with_their_row(nodes: Case) -> None:
     lines.write_text("user-1\nuser-999\n")
     with pytest.raises(DataError, match=r"\(row 1, column id\): 'user-999'"):
         nodes.serve(given={"nodes": lines})
+    with pytest.raises(DataError, match="'7' is not in the data, and 1 more; the data's ids are texts such as 'user-"):
+        nodes.serve(given={"nodes": nodes.csv(id=[7, 8])})
 
 
 def test_pairs_that_cannot_be_scored_are_named(links: Case) -> None:
