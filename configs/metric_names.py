@@ -94,6 +94,9 @@ def telling(names: Iterable[str]) -> list[str]:
 def check_metric(metric: str) -> str:
     """Return a metric's name. Raises ValueError naming the known ones."""
     if metric not in METRIC_NAMES and not any(of(metric) for of in (hits_of, ranking_metric, top_metric)):
+        kind, _, rows = metric.partition("@")
+        if kind in ("precision", "recall", "lift"):
+            raise ValueError(f"{readable(metric, 60)!r}: {_no_rows(rows)}")
         raise ValueError(
             f"unknown metric {readable(metric, 60)!r}{did_you_mean(metric, METRIC_NAMES)}; known: "
             f"{', '.join(METRIC_NAMES)}, hits@K with K from 1 to {MAX_HITS:,}, of recommendations map@K, ndcg@K, "
@@ -122,9 +125,13 @@ def metric_of(name: str, values: Mapping[str, float], split: str = "valid") -> f
     return values[name]
 
 
+def _no_rows(rows: str) -> str:
+    return f"{readable(rows, 30)!r} is neither a number of rows from 1 on (100) nor a share below 100 % of them (1%)"
+
+
 def _check_rows(rows: str) -> str:
     if top_metric(f"lift@{rows}") is None:
-        raise ValueError(f"{readable(rows, 30)!r} is neither a number of rows (100) nor a share of them (1%)")
+        raise ValueError(_no_rows(rows))
     return rows
 
 

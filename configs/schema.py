@@ -152,7 +152,7 @@ class EvaluateConfig(ConfigModel):
 
     groups: StrTuple = ("degree",)
     """Columns of the rows' own table, or `degree`, by which the report tells the metric for groups of rows: fifths of
-    numbers and times, the most frequent texts."""
+    numbers and times (`time`), the most frequent categories."""
 
     layout: LayoutOptions | None = None
     """A map of the model's vectors, as a page and as pictures; null: none, except of a model that is a layout."""

@@ -135,7 +135,10 @@ class TrainConfig(TrainBase, _GradientOptions):
         "sampling",
     }
 
-    gone = {**TrainBase.gone, "class_weight": "it is one of the loss: train.loss.class_weight"}
+    gone: ClassVar[dict[str, str]] = {
+        **TrainBase.gone,
+        "class_weight": "it is one of the loss: train.loss.class_weight",
+    }
 
     @model_validator(mode="after")
     def _rare_classes_count_more_once(self) -> TrainConfig:

@@ -83,6 +83,7 @@ def test_a_file_takes_its_place_when_it_is_whole(tmp_path: Path) -> None:
         assert not path.exists()
     assert output.num_rows == 3
     assert pq.read_table(path) == pa.table({"a": pa.array([1, 2, 3], pa.int64())})
+    assert pq.ParquetFile(path).num_row_groups == 1, "a group each would fill the footer of an explanation of many rows"
     assert list(tmp_path.iterdir()) == [path]
 
 

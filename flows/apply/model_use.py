@@ -246,6 +246,7 @@ def describe_record(record: dict[str, Any]) -> list[tuple[str, str]]:
         lines += [("rows", size), ("data", f"{data['name']}{as_of}, {sizes}: {own}")]
     lines += [("layers", describe_kept(record["kept"]))] if "kept" in record else []
     lines += [("ids", record["ids"])] if record.get("ids") else []
+    lines += [("columns", ", ".join(record["classes"]))] if record.get("ids") and record.get("classes") else []
     lines += [("page", record["page"])] if record.get("page") else []
     lines += [("warning", text) for text in record.get("data_warnings", ())]
     return [*lines, ("time", format_seconds(record["seconds"]))]

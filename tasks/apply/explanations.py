@@ -12,7 +12,7 @@ import pyarrow as pa
 from configs.errors import DataError, RecipeError, UserError
 from tasks.apply.completion.asked import ENDS
 from tasks.apply.completion.names import RELATIONS, EntityNames, Refusal, find_names
-from tasks.apply.given import read_ids
+from tasks.apply.given import read_ids, why_unknown
 from tasks.apply.job import ServeJob
 from tasks.arrays import Array
 from tasks.explain.answers import Answer
@@ -55,8 +55,7 @@ def _nodes(opened: Opened, ids: list[str], kind: str, option: str) -> Array:
     nodes = opened.ids.find(pa.array(ids, pa.string()), kind)
     for name, node in zip(ids, nodes.tolist(), strict=True):
         if node < 0:
-            why = "is not in the data" if node == -1 else "is left out of the graph (components.keep, snapshot.as_of)"
-            raise RecipeError(f"{option} {name}: {why}")
+            raise RecipeError(f"{option} {name}: {why_unknown(node)}")
     return nodes
 
 

@@ -7,18 +7,25 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as compute
 
 from configs.errors import DataError
+from configs.matching import listed
 from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import EXACT, ids
 from tasks.ingest.tables.files import TableFiles
 from tasks.readers.columns import first_not_whole, is_text, to_int64
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import Array
+from tasks.storage.ids import find_rows
+from tasks.storage.manifests import EDGE_IDS, EDGE_LABELS
+
+if TYPE_CHECKING:
+    from tasks.inference.opened import Opened
 
 logger = logging.getLogger(__name__)
 _PAIR = ["source", "target"]
@@ -131,13 +138,57 @@ def ids_are_texts(dataset: DatasetStore, table: str) -> bool:
     return table in dataset and is_text(pa.type_for_alias(dataset.table(table).columns["original_id"]))
 
 
-def check_known(path: Path, column: str, given: pa.Array, rows: Array) -> None:
-    """Refuse ids that the data or the graph has not (see `IdMap.find`). Raises DataError naming the first."""
+def why_unknown(code: int) -> str:
+    """Return why an id has no node, by what `IdMap.find` says."""
+    return "is not in the data" if code == -1 else "is left out of the graph (components.keep, snapshot.as_of)"
+
+
+def check_known(path: Path, column: str, given: pa.Array, rows: Array, dataset: DatasetStore, table: str) -> None:
+    """Refuse ids that the data or the graph has not (see `IdMap.find`); `table` has the data's. Raises DataError."""
     missing = np.flatnonzero(rows < 0)
-    if len(missing):
-        row = int(missing[0])
-        why = "is not in the data" if rows[row] == -1 else "is left out of the graph (components.keep, snapshot.as_of)"
-        more = f", and {len(missing) - 1:,} more" if len(missing) > 1 else ""
-        raise DataError(
-            f"{given[row].as_py()!r} {why}{more}; leave it out", path=path, row=row, column=_called(path, column)
-        )
+    if not len(missing):
+        return
+    row = int(missing[0])
+    more = f", and {len(missing) - 1:,} more" if len(missing) > 1 else ""
+    way_out = "leave it out"
+    if (rows == -1).all() and table in dataset:
+        known = next(ids for _, ids in dataset.row_groups(table, ["original_id"])).column(0)[0]
+        kind = "texts" if is_text(known.type) else "whole numbers"
+        way_out = f"the data's ids are {kind} such as {known.as_py()!r}"
+    said = f"{given[row].as_py()!r} {why_unknown(rows[row])}{more}; {way_out}"
+    raise DataError(said, path=path, row=row, column=_called(path, column))
+
+
+def edges_of(opened: Opened, path: Path | None) -> Array:
+    """Return the labelled edges of a file, int64 (n,), by their ids, or by their rows where it has no column of them.
+
+    Without a file, all. Raises DataError.
+    """
+    store, dataset, kind = opened.store, opened.dataset, opened.dataset.manifest.labelled_edges
+    kept, count = store.get("edge_rows"), len(store["edge_ends"])
+    if path is None:
+        return np.arange(count)
+    columns, table = TableFiles((str(path),)).column_names(), f"{EDGE_IDS}/{kind.name}"
+    named = "edge_id" in columns
+    if named and table not in dataset:
+        raise DataError("the data's edges have no ids (edges.id); name them by row", path=path, column="edge_id")
+    if not named and "row" not in columns and not columns[0].isdecimal():  # lists of lines have no names
+        ways = "edge_id, or by row" if table in dataset else "row"
+        said = f"names no edges: its columns are {listed(columns)}; give edges by {ways}, their place in the table"
+        raise DataError(said, path=path)
+    column = "edge_id" if named else "row"
+    [ids] = read_ids(path, {column: named})
+    if named:
+        with naming(path, column):
+            places = find_rows(dataset, table, kind.num_edges, ids, read_rows(path))
+    else:
+        rows = dataset.column(f"{EDGE_LABELS}/{kind.name}", "row")
+        wanted = np.asarray(ids.cast(pa.int64()))
+        places = np.searchsorted(rows, wanted)  # they ascend
+        places[rows[np.minimum(places, len(rows) - 1)] != wanted] = -1
+    if kept is not None:
+        number = np.full(kind.num_edges, -2)
+        number[kept] = np.arange(count)
+        places = np.where(places < 0, -1, number[places])
+    check_known(path, column, ids, places, dataset, table if named else "")
+    return places

@@ -301,9 +301,8 @@ def threshold_of(text: str, manifest: TaskManifest, names: Sequence[str] | None)
         raise RecipeError(f"--threshold is for classes, and {manifest.dataset} is {what}; leave it out")
     words = list(names or map(str, range(manifest.num_classes))) if kind.one_of_many else ["0", "1"]
     if name is None and kind.one_of_many:
-        raise RecipeError(
-            f"--threshold {text}: say of which class: {words[0]}={probability:g}; there are {listed(words)}"
-        )
+        choices = listed([f"{word}={probability:g}" for word in words])
+        raise RecipeError(f"--threshold {text}: say of which class: {choices}")
     if name is not None and name not in words:
         raise RecipeError(
             f"--threshold {text}: no class {name!r}{did_you_mean(name, words)}; there are {listed(words)}"

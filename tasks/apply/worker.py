@@ -20,7 +20,7 @@ from configs.matching import did_you_mean
 from models.base import GraphModel
 from models.relational.base import RelationalModel
 from tasks.apply.completion.names import EntityNames
-from tasks.apply.given import check_known, ids_are_texts, naming, read_ids, read_rows
+from tasks.apply.given import check_known, edges_of, ids_are_texts, naming, read_ids, read_rows
 from tasks.apply.job import ServeJob
 from tasks.apply.model.needs import check_facts, refuse_node_embeddings
 from tasks.apply.model.row_ids import find_rows as find_learnt_rows
@@ -40,7 +40,6 @@ from tasks.kinds.of import kind_of
 from tasks.storage.file_names import file_name
 from tasks.storage.graph_store import Array
 from tasks.storage.ids import AT_MOMENTS, at_moments, find_rows, relation_names
-from tasks.storage.manifests import EDGE_IDS, EDGE_LABELS
 from tasks.storage.outputs.csv_output import as_csv
 from tasks.storage.outputs.parquet_output import ParquetOutput
 from tasks.supervise import finish_job, report_progress
@@ -134,7 +133,7 @@ class Serving:
         if what == "pairs":
             return self._pairs()
         if what == "edges":
-            return self._edges()
+            return edges_of(self.opened, self.job.given.get("edges"))
         path, types = self.job.given.get("nodes"), self.manifest.node_types
         if not self._mixes_types:
             return self._nodes(path)
@@ -173,7 +172,7 @@ class Serving:
             [ids] = self._read_id_file(path, id=f"ids/{kind}")
         with naming(path, "id"):
             nodes = self.ids.find(ids, kind, read_rows(path))
-        check_known(path, "id", ids, nodes)
+        check_known(path, "id", ids, nodes, self.dataset, f"ids/{kind}")
         return nodes
 
     def _graphs(self) -> Array:
@@ -183,35 +182,8 @@ class Serving:
         [ids] = self._read_id_file(path, graph_id="ids/graphs")
         with naming(path, "graph_id"):
             graphs = find_rows(self.dataset, "ids/graphs", self.manifest.num_graphs, ids, read_rows(path))
-        check_known(path, "graph_id", ids, graphs)
+        check_known(path, "graph_id", ids, graphs, self.dataset, "ids/graphs")
         return graphs
-
-    def _edges(self) -> Array:
-        """Return the edges of a file by their ids, or by their rows where it has no column of them; without, all."""
-        path, kept = self.job.given.get("edges"), self.store.get("edge_rows")
-        count = len(self.store["edge_ends"])
-        if path is None:
-            return np.arange(count)
-        kind = self.dataset.manifest.labelled_edges
-        named = "edge_id" in TableFiles((str(path),)).column_names()
-        if named and f"{EDGE_IDS}/{kind.name}" not in self.dataset:
-            raise DataError("the data's edges have no ids (edges.id); name them by row", path=path, column="edge_id")
-        column = "edge_id" if named else "row"
-        [ids] = read_ids(path, {column: named})
-        if named:
-            with naming(path, column):
-                places = find_rows(self.dataset, f"{EDGE_IDS}/{kind.name}", kind.num_edges, ids, read_rows(path))
-        else:
-            rows = self.dataset.column(f"{EDGE_LABELS}/{kind.name}", "row")
-            wanted = np.asarray(ids.cast(pa.int64()))
-            places = np.searchsorted(rows, wanted)  # they ascend
-            places[rows[np.minimum(places, len(rows) - 1)] != wanted] = -1
-        if kept is not None:
-            number = np.full(kind.num_edges, -2)
-            number[kept] = np.arange(count)
-            places = np.where(places < 0, -1, number[places])
-        check_known(path, column, ids, places)
-        return places
 
     def _pairs(self) -> Array:
         """Return the pairs of nodes of a file, int64 (n, 2)."""
@@ -228,7 +200,7 @@ class Serving:
             rows = read_rows(path, row_column)
             with naming(path, name):
                 nodes.append(self.ids.find(ids, kind, rows, row_column))
-            check_known(path, name, ids, nodes[-1])
+            check_known(path, name, ids, nodes[-1], self.dataset, f"ids/{kind}")
         return np.stack(nodes, 1)
 
     def _read_id_file(self, path: Path, **columns: str) -> list[pa.Array]:

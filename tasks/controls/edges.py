@@ -15,8 +15,8 @@ from tasks.controls import boosting, linear
 from tasks.controls.features import ControlledGraph, OwnFeatures, labelled, training_sample
 from tasks.controls.labels import LabelControls
 from tasks.controls.suite import FittedControl
-from tasks.evaluators.prediction import Prediction
 from tasks.storage.controls import BOTH_ENDS_CONTROL, FEATURES_CONTROL
+from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import FeatureColumn
 
 _NUMBERS_AT_A_TIME = 1 << 23
@@ -83,25 +83,21 @@ class EdgeFeatures:
 
 
 @dataclass(frozen=True)
-class EdgeControl:
+class EdgeControl(FittedControl):
     """What was fitted to the features of training edges."""
 
+    store: GraphStore
     features: EdgeFeatures
     model: linear.LinearModel | boosting.BoostedColumns
 
-    def predict(self, split: str, prediction: Prediction) -> Prediction:
-        """Score a split's edges."""
-        edges = np.asarray(self.features.graph.store[f"{split}_idx"], np.int64)
-        parts = blocks(len(edges), max(1, _NUMBERS_AT_A_TIME // max(1, self.features.width)))
-        return Prediction(scores=np.concatenate([self._scores(edges[part]) for part in parts]), label=prediction.label)
-
-    def _scores(self, edges: Array) -> Array:
+    def scores(self, rows: Array) -> Array:
+        """Score edges, some at a time."""
         reads_codes = isinstance(self.model, boosting.BoostedColumns)
-        return self.model(self.features.with_codes(edges)[0] if reads_codes else self.features.standardized(edges))
-
-    def state(self) -> tuple[dict[str, Array], list[str]]:
-        """Return nothing: such a control is not served."""
-        return {}, []
+        parts = [rows[part] for part in blocks(len(rows), max(1, _NUMBERS_AT_A_TIME // max(1, self.features.width)))]
+        read = (
+            self.features.with_codes(part)[0] if reads_codes else self.features.standardized(part) for part in parts
+        )
+        return np.concatenate([self.model(x) for x in read])
 
 
 class EdgeControls(LabelControls):
@@ -129,4 +125,7 @@ class EdgeControls(LabelControls):
             samples.append(boosting.LabelledRows(x, np.asarray(labels[rows])))
         goal = boosting.Goal(manifest.label_type, num_scores, manifest.metric, num_threads())
         trees = boosting.fit_columns(samples[0], samples[1], categories, goal)
-        return {FEATURES_CONTROL: EdgeControl(features, model), BOTH_ENDS_CONTROL: EdgeControl(features, trees)}
+        return {
+            FEATURES_CONTROL: EdgeControl(graph.store, features, model),
+            BOTH_ENDS_CONTROL: EdgeControl(graph.store, features, trees),
+        }

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from tasks.arrays import Array
+from tasks.arrays import Array, offsets
 from tasks.controls import linear
 from tasks.controls.entities import EntityRows
 from tasks.controls.features import ControlledGraph, OwnFeatures, labelled, training_sample
@@ -27,50 +27,25 @@ from tasks.storage.heads import head_manifest, head_views
 from tasks.storage.manifests import FeatureColumn, GraphManifest
 
 
-@dataclass(frozen=True)
-class RowControl:
-    """Fitted to a sample of the training split."""
-
-    graph: ControlledGraph
-    features: OwnFeatures
-    rows: Array | None
-    """Nodes: the rows of the table that `features` has, ascending; None: it has all items of the graph."""
-    model: linear.LinearModel
-
-    @classmethod
-    def fit(
-        cls, graph: ControlledGraph, num_scores: int, labels: Array, columns: tuple[FeatureColumn, ...]
-    ) -> RowControl:
-        """Fit it to these columns; for the other arguments see `LabelControls`."""
-        store, manifest, ids = graph.store, graph.store.manifest, graph.ids
-        sample = training_sample(labelled(np.asarray(store["train_idx"], np.int64), labels), columns, num_scores)
-        rows = offsets = None
-        if "graphs" in graph.dataset:
-            sizes = graph.dataset.column("graphs", "num_nodes")
-            offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
-            nodes = np.arange(offsets[-1])
-        else:
-            held = [np.asarray(store[f"{split}_idx"]) for split in manifest.splits if f"{split}_idx" in store]
-            nodes = rows = np.unique(ids.rows(np.concatenate(held)))
-        scratch = Path(tempfile.mkdtemp(dir=graph.scratch))
-        features = OwnFeatures(*graph.read(manifest.target_type, columns, nodes, scratch), offsets)
-        places = sample if rows is None else np.searchsorted(rows, ids.rows(sample))
-        features.fit(places)
-        model = linear.fit(features.whole(places), np.asarray(labels[sample]), manifest.label_type, num_scores)
-        return cls(graph, features, rows, model)
-
-    def state(self) -> tuple[dict[str, Array], list[str]]:
-        """Return what standardizes features, and the model's weights."""
-        return self.features.state() | {"weight": self.model.weight, "bias": self.model.bias}, []
-
-    def predict(self, split: str, prediction: Prediction) -> Prediction:
-        """Score a split's rows."""
-        items = np.asarray(self.graph.store[f"{split}_idx"], np.int64)
-        places = items if self.rows is None else np.searchsorted(self.rows, self.graph.ids.rows(items))
-        scores = np.empty((len(items), len(self.model.bias)), np.float32)
-        for part, x in self.features.parts(places):
-            scores[part] = self.model(x)
-        return Prediction(scores=scores, label=prediction.label)
+def row_control(
+    graph: ControlledGraph, num_scores: int, labels: Array, columns: tuple[FeatureColumn, ...]
+) -> linear.LinearControl:
+    """Fit a linear model of these columns to a sample of the training split; see `LabelControls`."""
+    store, manifest, ids = graph.store, graph.store.manifest, graph.ids
+    sample = training_sample(labelled(np.asarray(store["train_idx"], np.int64), labels), columns, num_scores)
+    scratch = Path(tempfile.mkdtemp(dir=graph.scratch))
+    label = np.asarray(labels[sample])
+    if "graphs" in graph.dataset:
+        numbers_of = offsets(graph.dataset.column("graphs", "num_nodes"))
+        features = OwnFeatures(
+            *graph.read(manifest.target_type, columns, np.arange(numbers_of[-1]), scratch), numbers_of
+        )
+        return linear.LinearControl.fit(store, features, sample, label, num_scores, lambda graphs: graphs)
+    rows = np.unique(ids.rows(held_rows(store)))
+    features = OwnFeatures(*graph.read(manifest.target_type, columns, rows, scratch))
+    return linear.LinearControl.fit(
+        store, features, sample, label, num_scores, lambda nodes: np.searchsorted(rows, ids.rows(nodes))
+    )
 
 
 _ANY_METRIC = ""
@@ -98,9 +73,9 @@ class LabelControls(Controls):
         if not columns:
             self.notes.append("the rows have no features of their own: there is no linear control")
             return {}
-        fitted: dict[str, FittedControl] = {FEATURES_CONTROL: RowControl.fit(graph, num_scores, labels, columns)}
+        fitted: dict[str, FittedControl] = {FEATURES_CONTROL: row_control(graph, num_scores, labels, columns)}
         if texts and texts != columns:
-            fitted[TEXTS_CONTROL] = RowControl.fit(graph, num_scores, labels, texts)
+            fitted[TEXTS_CONTROL] = row_control(graph, num_scores, labels, texts)
         return fitted
 
     def predictions(self, split: str, prediction: Prediction) -> Iterator[tuple[str, Prediction]]:

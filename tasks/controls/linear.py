@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from configs.label_types import LabelType
+from tasks.controls.features import OwnFeatures
+from tasks.controls.suite import FittedControl
 from tasks.evaluators.metrics import Array
+from tasks.storage.graph_store import GraphStore
 
 _ITERATIONS = 200
 _LEAST = -1e4
@@ -27,6 +31,55 @@ class LinearModel:
     def __call__(self, x: Array) -> Array:
         """Score rows (n, D): float32 (n, C)."""
         return (x @ self.weight + self.bias).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class LinearControl(FittedControl):
+    """A linear model of what rows have themselves."""
+
+    store: GraphStore
+    features: OwnFeatures
+    model: LinearModel
+    places: Callable[[Array], Array]
+    """From rows that splits are of, int64 (n,), to those that `features` has."""
+
+    @classmethod
+    def fit(
+        cls,
+        store: GraphStore,
+        features: OwnFeatures,
+        sample: Array,
+        label: Array,
+        num_scores: int,
+        places: Callable[[Array], Array],
+    ) -> LinearControl:
+        """Fit it, and what standardizes the features, to a sample of the training rows, int64 (n,), and their labels.
+
+        For labels see `fit`.
+        """
+        at = places(sample)
+        features.fit(at)
+        model = fit(features.whole(at), label, store.manifest.label_type, num_scores)
+        return cls(store, features, model, places)
+
+    @classmethod
+    def of(
+        cls, store: GraphStore, features: OwnFeatures, state: Mapping[str, Array], places: Callable[[Array], Array]
+    ) -> LinearControl:
+        """Make it of what `state` returned."""
+        features.settle(state)
+        return cls(store, features, LinearModel(state["weight"], state["bias"]), places)
+
+    def scores(self, rows: Array) -> Array:
+        """Score rows, some at a time."""
+        scores = np.empty((len(rows), len(self.model.bias)), np.float32)
+        for part, x in self.features.parts(self.places(rows)):
+            scores[part] = self.model(x)
+        return scores
+
+    def state(self) -> tuple[dict[str, Array], list[str]]:
+        """Return what standardizes features, and the model's weights."""
+        return self.features.state() | {"weight": self.model.weight, "bias": self.model.bias}, []
 
 
 def fit(x: Array, label: Array, kind: LabelType, num_scores: int) -> LinearModel:

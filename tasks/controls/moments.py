@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from configs.errors import DataError
 from models.kernels.threads import num_threads
 from tasks.arrays import Array, blocks, sample_rows
-from tasks.controls import boosting, linear
+from tasks.controls import boosting
 from tasks.controls.entities import EntityRows
 from tasks.controls.features import ControlledGraph, OwnFeatures, labelled, text_places, training_sample
-from tasks.evaluators.prediction import Prediction
+from tasks.controls.linear import LinearControl
+from tasks.controls.suite import FittedControl
 from tasks.storage.controls import (
     BOOSTED_CONTROL,
     FEATURES_CONTROL,
@@ -23,6 +22,7 @@ from tasks.storage.controls import (
     TEXTS_CONTROL,
 )
 from tasks.storage.graph_store import GraphStore, create_array
+from tasks.storage.ids import IdMap
 from tasks.storage.manifests import FeatureColumn
 
 _MOST_ROWS = 200_000
@@ -33,54 +33,18 @@ _CHUNK_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
-class MomentControl(ABC):
-    """A model from rows to scores."""
-
-    graph: ControlledGraph
-    entities: EntityRows
-    model: Any
-
-    @abstractmethod
-    def features(self, places: Array) -> Array:
-        """Return what the model reads of some rows, float32 (n, D)."""
-
-    @abstractmethod
-    def state(self) -> tuple[dict[str, Array], list[str]]:
-        """Return what it learnt, see `tasks.controls.suite.Controls.state`."""
-
-    def predict(self, split: str, prediction: Prediction) -> Prediction:
-        """Score a split's rows."""
-        places = self.entities.places(np.asarray(self.graph.store[f"{split}_idx"], np.int64))
-        return Prediction(scores=self.scores(places), label=prediction.label)
-
-    def scores(self, places: Array) -> Array:
-        """Score rows by their places among the entities', int64 (n,): float32 (n, C)."""
-        parts = blocks(max(1, len(places)), _CHUNK_ROWS)
-        return np.concatenate([self.model(self.features(places[part])) for part in parts])
-
-
-@dataclass(frozen=True)
-class LinearControl(MomentControl):
-    """A linear model of the entity's own row and age."""
-
-    own: OwnFeatures
-
-    def state(self) -> tuple[dict[str, Array], list[str]]:
-        """Return what standardizes features, and the model's weights."""
-        return self.own.state() | {"weight": self.model.weight, "bias": self.model.bias}, []
-
-    def features(self, places: Array) -> Array:
-        """Return them standardized, categories as columns of their own."""
-        return self.own.whole(places)
-
-
-@dataclass(frozen=True)
-class BoostedControl(MomentControl):
+class BoostedControl(FittedControl):
     """Trees over the entity's own row and age, and what lies one key away."""
 
-    def features(self, places: Array) -> Array:
-        """Return them as they are."""
-        return tree_features(self.entities, places)
+    store: GraphStore
+    entities: EntityRows
+    model: boosting.BoostedColumns
+
+    def scores(self, rows: Array) -> Array:
+        """Score rows, some at a time."""
+        places = self.entities.places(rows)
+        parts = blocks(max(1, len(places)), _CHUNK_ROWS)
+        return np.concatenate([self.model(tree_features(self.entities, places[part])) for part in parts])
 
     def state(self) -> tuple[dict[str, Array], list[str]]:
         """Return LightGBM's texts of the trees, one a label, and the constants of labels that have none."""
@@ -102,12 +66,12 @@ def held_rows(store: GraphStore) -> Array:
     return np.unique(np.concatenate([np.asarray(store[name], np.int64) for name in names if name in store]))
 
 
-def moment_controls(graph: ControlledGraph, num_scores: int) -> dict[str, MomentControl]:
+def moment_controls(graph: ControlledGraph, num_scores: int) -> dict[str, FittedControl]:
     """Fit all of them to the training split, the trees' number to the validation split."""
     store, manifest = graph.store, graph.store.manifest
     held = {split: np.asarray(store[f"{split}_idx"], np.int64) for split in manifest.splits if f"{split}_idx" in store}
     entities = graph.entities or EntityRows(store, held_rows(store), graph.scratch)
-    controls: dict[str, MomentControl] = {FEATURES_CONTROL: _linear(graph, entities, held["train"], num_scores)}
+    controls: dict[str, FittedControl] = {FEATURES_CONTROL: _linear(graph, entities, held["train"], num_scores)}
     texts = np.flatnonzero(np.isin(entities.columns, text_places(manifest)))
     if len(texts) not in (0, len(entities.columns) + entities.codes.shape[1]):
         controls[TEXTS_CONTROL] = _linear(graph, entities, held["train"], num_scores, texts)
@@ -120,7 +84,7 @@ def moment_controls(graph: ControlledGraph, num_scores: int) -> dict[str, Moment
             samples.append(boosting.LabelledRows(x, np.asarray(store["label"][rows])))
         codes = entities.codes.shape[1] + entities.end_codes.shape[1]
         trees = boosting.fit_columns(samples[0], samples[1], list(range(codes)), goal)
-        controls[BOOSTED_CONTROL] = BoostedControl(graph, entities, trees)
+        controls[BOOSTED_CONTROL] = BoostedControl(store, entities, trees)
     return controls
 
 
@@ -139,11 +103,8 @@ def _linear(
     if codes.shape[1]:
         columns.append(FeatureColumn(column="codes", kind="categorical", dim=codes.shape[1]))
     sample = training_sample(labelled(train, graph.store["label"]), tuple(columns), num_scores)
-    places = entities.places(sample)
-    features.fit(places)
     label = np.asarray(graph.store["label"][sample])
-    model = linear.fit(features.whole(places), label, graph.store.manifest.label_type, num_scores)
-    return LinearControl(graph, entities, model, features)
+    return LinearControl.fit(graph.store, features, sample, label, num_scores, entities.places)
 
 
 PAST_COLUMNS = (LAST_VALUE_CONTROL, OWN_MEAN_CONTROL)
@@ -151,25 +112,21 @@ PAST_COLUMNS = (LAST_VALUE_CONTROL, OWN_MEAN_CONTROL)
 
 
 @dataclass(frozen=True)
-class PastControl:
+class PastControl(FittedControl):
     """Scores tasks by a column that ingest computed; those without a value there by the training split's mean."""
 
-    graph: ControlledGraph
+    store: GraphStore
+    ids: IdMap
     values: Array
     """float32 (N of the tasks' type, T)."""
     otherwise: Array
     """float32 (T,)."""
 
-    def predict(self, split: str, prediction: Prediction) -> Prediction:
-        """Score a split's rows."""
-        nodes = np.asarray(self.graph.store[f"{split}_idx"], np.int64)
-        return Prediction(scores=self.scores(nodes), label=prediction.label)
-
-    def scores(self, nodes: Array) -> Array:
-        """Score nodes, float32 (n, T); those of binary labels are above 0 where the value is above one half."""
-        rows = self.graph.ids.rows(nodes)
-        values = np.where(np.isnan(self.values[rows]), self.otherwise, self.values[rows])
-        threshold = 0.5 if self.graph.store.manifest.label_type.is_yes_or_no else 0.0
+    def scores(self, rows: Array) -> Array:
+        """Score nodes; those of binary labels are above 0 where the value is above one half."""
+        values = self.values[self.ids.rows(rows)]
+        values = np.where(np.isnan(values), self.otherwise, values)
+        threshold = 0.5 if self.store.manifest.label_type.is_yes_or_no else 0.0
         return np.asarray(values - threshold, np.float32)
 
     def state(self) -> tuple[dict[str, Array], list[str]]:
@@ -184,7 +141,7 @@ class PastControl:
         if stored is None or name not in stored.columns:
             raise DataError(f"{graph.dataset.manifest.dataset} has no earlier values of what is predicted ({name})")
         values = graph.dataset.column(table, name).reshape(stored.num_rows, -1)[:, graph.labels or slice(None)]
-        return cls(graph, values, otherwise)
+        return cls(graph.store, graph.ids, values, otherwise)
 
 
 def past_controls(graph: ControlledGraph) -> dict[str, PastControl]:

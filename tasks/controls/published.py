@@ -13,11 +13,12 @@ import numpy as np
 
 from configs.errors import IntegrityError
 from models.facts import GraphFacts
-from tasks.arrays import Array
-from tasks.controls import boosting, linear
+from tasks.arrays import Array, offsets
+from tasks.controls import boosting
 from tasks.controls.entities import EntityRows
 from tasks.controls.features import ControlledGraph, OwnFeatures
-from tasks.controls.moments import PAST_COLUMNS, BoostedControl, LinearControl, MomentControl, PastControl
+from tasks.controls.linear import LinearControl
+from tasks.controls.moments import PAST_COLUMNS, BoostedControl, PastControl
 from tasks.controls.pairs.neighborhoods import NeighborhoodControl
 from tasks.controls.ranked.recommendation import RecommendationControls
 from tasks.evaluators.ranked_rows import RankedRows
@@ -56,26 +57,17 @@ class PublishedControl(Rule):
             return PastControl.of(self.graph, self.control, self.state["otherwise"]).scores(nodes)
         if self.graph.store.manifest.fit_before is None:
             return self._row_scores(self.graph.ids.rows(nodes), None)
-        order = np.argsort(nodes)
-        entities = EntityRows(self.graph.store, nodes[order], self.graph.scratch)
-        control: MomentControl
-        if self.control == FEATURES_CONTROL:
-            features = OwnFeatures(entities.numbers, entities.codes)
-            features.settle(self.state)
-            model = linear.LinearModel(self.state["weight"], self.state["bias"])
-            control = LinearControl(self.graph, entities, model, features)
-        else:
-            control = BoostedControl(self.graph, entities, self._trees())
-        scores = np.empty((len(nodes), self.facts.out_dim), np.float32)
-        scores[order] = control.scores(np.arange(len(nodes)))
-        return scores
+        entities = EntityRows(self.graph.store, np.sort(nodes), self.graph.scratch)
+        if self.control != FEATURES_CONTROL:
+            return BoostedControl(self.graph.store, entities, self._trees()).scores(nodes)
+        features = OwnFeatures(entities.numbers, entities.codes)
+        return LinearControl.of(self.graph.store, features, self.state, entities.places).scores(nodes)
 
     def graph_scores(self, graphs: Array) -> Array:
         """Score graphs."""
         if self.control in CONSTANT_CONTROLS:
             return self.node_scores(graphs)
-        sizes = self.graph.dataset.column("graphs", "num_nodes")
-        return self._row_scores(graphs, np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]))
+        return self._row_scores(graphs, offsets(self.graph.dataset.column("graphs", "num_nodes")))
 
     def pair_scores(self, pairs: Array) -> Array:
         """Score pairs by their ends' neighbours."""
@@ -89,26 +81,21 @@ class PublishedControl(Rule):
         controls = RecommendationControls(self.graph.store)
         return ranked_by(controls.links, tasks, controls.rules[self.control], k)
 
-    def _row_scores(self, items: Array, offsets: Array | None) -> Array:
-        """Score rows of the table of what is predicted, or graphs, whose rows lie between two of `offsets`."""
+    def _row_scores(self, items: Array, first_rows: Array | None) -> Array:
+        """Score rows of the table of what is predicted, or graphs, whose rows lie between two of `first_rows`."""
         graph, kind = self.graph, self.graph.store.manifest.target_type
         columns = graph.columns(kind)
         rows, places = np.unique(items, return_inverse=True)
-        if offsets is not None:
-            rows, places = np.arange(offsets[-1]), items
+        if first_rows is not None:
+            rows, places = np.arange(first_rows[-1]), items
         numbers, codes = graph.read(kind, columns, rows, graph.scratch)
         as_trained = self.codes(graph.dataset)
         of_codes = [one.column for one in columns if one.kind == "categorical" for _ in range(one.dim)]
         for place, column in enumerate(of_codes):
             if column in as_trained:
                 codes[:, place] = as_trained[column][codes[:, place]]
-        features = OwnFeatures(numbers, codes, offsets)
-        features.settle(self.state)
-        model = linear.LinearModel(self.state["weight"], self.state["bias"])
-        scores = np.empty((len(items), len(model.bias)), np.float32)
-        for part, x in features.parts(places):
-            scores[part] = model(x)
-        return scores
+        features = OwnFeatures(numbers, codes, first_rows)
+        return LinearControl.of(graph.store, features, self.state, lambda rows: rows).scores(places)
 
     def _trees(self) -> boosting.BoostedColumns:
         import lightgbm

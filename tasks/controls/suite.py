@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from tasks.arrays import Array
 from tasks.controls.features import ControlledGraph
 from tasks.evaluators.prediction import Prediction
+from tasks.storage.graph_store import GraphStore
 
 if TYPE_CHECKING:
     from tasks.inference.opened import Opened
@@ -51,14 +55,23 @@ class Controls:
         return {}, []  # it computes all from the graph
 
 
-class FittedControl(Protocol):
-    """A control that scores rows by what it learnt."""
+class FittedControl(ABC):
+    """A control that scores rows of a graph by what it learnt."""
+
+    store: GraphStore
+
+    @abstractmethod
+    def scores(self, rows: Array) -> Array:
+        """Score rows that splits are of, int64 (n,): float32 (n, C)."""
 
     def predict(self, split: str, prediction: Prediction) -> Prediction:
         """Score a split's rows, which `prediction` has the labels of."""
+        rows = np.asarray(self.store[f"{split}_idx"], np.int64)
+        return Prediction(scores=self.scores(rows), label=prediction.label)
 
     def state(self) -> tuple[dict[str, Array], list[str]]:
-        """Return what it learnt, see `Controls.state`."""
+        """Return what it learnt, see `Controls.state`; nothing of one that is not served."""
+        return {}, []
 
 
 @contextmanager

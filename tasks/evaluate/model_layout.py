@@ -75,7 +75,7 @@ def _columns(kind: Kind, opened: Opened, items: Array) -> dict[str, pa.Array]:
         right["error"] = compute.subtract(said["prediction"], label)
     elif not pa.types.is_fixed_size_list(label.type):
         right["result"] = compute.if_else(compute.equal(said["prediction"], label), "right", "wrong")
-    for name, column in said.items():  # classes are names, also where these are numbers
-        if not (label_type.is_number or name == "score" or pa.types.is_fixed_size_list(column.type)):
-            said[name] = column.cast(pa.string())
+    for name in ("label", "prediction"):  # classes are names, also where these are numbers
+        if not (label_type.is_number or pa.types.is_fixed_size_list(said[name].type)):
+            said[name] = said[name].cast(pa.string())
     return {**renamed(columns, (*said, *right)), **said, **right}

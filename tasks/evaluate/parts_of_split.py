@@ -11,13 +11,10 @@ import pyarrow.compute as compute
 
 from configs.errors import DataError
 from configs.label_types import LabelType
-from configs.matching import did_you_mean, listed
 from tasks.arrays import Array
 from tasks.evaluators.prediction import Prediction
 
 MOST_WRONG = 10
-DEGREE = "degree"
-"""Is told where there are edges, without being asked."""
 _GROUPS = 12
 _QUANTILES = (0.2, 0.4, 0.6, 0.8)
 _REST = "all others"
@@ -26,21 +23,15 @@ _MISSING = "missing"
 
 def in_groups(
     columns: dict[str, pa.Array], prediction: Prediction, metric: Callable[[Prediction], float], wanted: Collection[str]
-) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
-    """Return for wanted columns, (n,) each, their groups with `name`, `rows` and `metric`; and what is wrong with them.
+) -> dict[str, list[dict[str, Any]]]:
+    """Return for wanted columns, (n,) each, their groups with `name`, `rows` and `metric`, where there are several.
 
     Numbers and times are cut into fifths, texts into the most frequent ones; dictionaries are groups. `metric` may
     raise DataError where a group does not define it: it is None there.
     """
-    groups, notes = dict[str, list[dict[str, Any]]](), list[str]()
+    groups = dict[str, list[dict[str, Any]]]()
     for column in wanted:
-        if column not in columns and column == DEGREE:
-            continue
-        if column not in columns:
-            notes.append(
-                f"evaluate.groups: rows have no column {column!r}{did_you_mean(column, list(columns))}; there are "
-                f"{listed(list(columns)) or 'none'}"
-            )
+        if column not in columns:  # of one part or component, or degrees where there are no edges
             continue
         names, code = _cut(columns[column])
         found = []
@@ -55,7 +46,7 @@ def in_groups(
             found.append({"name": name, "rows": len(rows), "metric": value})
         if len(found) > 1:
             groups[column] = found
-    return groups, notes
+    return groups
 
 
 def _cut(values: pa.Array) -> tuple[list[str], Array]:

@@ -27,7 +27,7 @@ from tasks.evaluators.prediction import Prediction
 from tasks.inference.opened import Opened, ScoringJob, open_model
 from tasks.kinds.base import Kind, TaskRows
 from tasks.kinds.diagnosis.classes import decided_at
-from tasks.kinds.judged import FILE_NAME, Deciding, Threshold
+from tasks.kinds.judged import FILE_NAME, PROBABILITY, Deciding, Threshold
 from tasks.kinds.of import kind_named
 from tasks.processes.mapped import rows_at_random
 from tasks.storage.controls import CONSTANT_CONTROLS
@@ -167,14 +167,14 @@ class Evaluation:
         if prediction.label is None and not of_pairs:
             return {}
         metric, wanted = self.measuring.metric, self.job.groups
-        columns = self.kind.grouped_by(self.opened, rows.items, wanted)
-        groups, notes = in_groups(
+        opened = self.opened
+        columns = self.kind.grouped_by(opened.store, opened.dataset, opened.ids, rows.items, wanted)
+        groups = in_groups(
             columns,
             prediction,
             lambda some: self.measuring.evaluator(some)[metric],
             list(columns) if of_pairs else wanted,
         )
-        self.notes += notes
         if self.manifest.heads or prediction.label is None:
             return {"groups": groups}
         worst = most_wrong(prediction, self.manifest.label_type)
@@ -183,7 +183,8 @@ class Evaluation:
         [worst_columns] = (
             self.kind.columns(self.opened, told, prediction.taken(worst), deciding) if len(worst) else [{}]
         )
-        wrong = {name: values.to_pylist() for name, values in worst_columns.items() if name != "split"}
+        shown = (name for name in worst_columns if name != "split" and not name.startswith(PROBABILITY))
+        wrong = {name: worst_columns[name].to_pylist() for name in shown}
         return {"groups": groups, "most_wrong": wrong, **self._explained(told.items)}
 
     def _explained(self, items: Array) -> dict[str, Any]:

@@ -199,8 +199,13 @@ class Kind:
         """Return what there is to draw about a split, as plain values."""
         return {}
 
-    def grouped_by(self, opened: Opened, items: Array, names: Collection[str]) -> Columns:
-        """Return what is known of rows, (n,) each, so that metrics can be told for groups; all where one is unknown."""
+    def grouped_by(
+        self, store: GraphStore, dataset: DatasetStore, ids: IdMap, items: Array, names: Collection[str]
+    ) -> Columns:
+        """Return what is known of rows, (n,) each, so that metrics can be told for groups; columns `names` at least.
+
+        A name that is not known is not there.
+        """
         return {}
 
     # ---- points of maps

@@ -3,10 +3,11 @@
 | task | columns |
 |---|---|
 | node: multiclass | `id`, `split`, `label`, `prediction`, `score`: probability of the predicted class |
-| node: binary | the same; `score`: probability of class 1 |
+| node: two classes | the same, and the probability of each by its name: `probability_no`, `probability_yes` |
+| node: binary | the same; `score` and `probability_1`: probability of class 1 |
 | node: several labels | the same, with fixed-size lists |
 | node: regression | `id`, `split`, `label`, `prediction` |
-| node: several tasks | `id`, `split`, and of each task its columns, as `TASK_label`, `TASK_prediction`, `TASK_score` |
+| node: several tasks | `id`, `split`, and of each task its columns: `TASK_label`, `TASK_prediction`, `TASK_score` ... |
 | recommended | `id`, `split`, `place` from 1, `prediction`: what is recommended, `score` (raw), `label`: 1 if right |
 | graph | as nodes, with `graph_id` and `row` in place of `id` |
 | triple | `head`, `tail`, `relation`, `split`, `head_rank` and `tail_rank`: filtered, of each end among all entities |
@@ -33,6 +34,8 @@ from tasks.storage.graph_store import GraphStore
 from tasks.storage.manifests import SPLITS
 
 FILE_NAME = "predictions.parquet"
+PROBABILITY = "probability_"
+"""What a column of a class's probability is called by, before the class."""
 
 
 @dataclass(frozen=True)
@@ -64,31 +67,40 @@ class Deciding:
     def judged(self, kind: LabelType, label: Array, scores: Floats) -> dict[str, pa.Array]:
         """Return the columns `label`, `prediction` and, but for regression, `score` of nodes or graphs.
 
+        Of two classes, and of one binary label, `probability_CLASS` too: `score` is not of the same class in each row.
+
         `kind`: type of the label, (n,) or (n, T); `scores`: raw outputs (n, C).
         """
         if label.ndim == 1 and np.issubdtype(label.dtype, np.integer):
+            of_classes: dict[int, Floats] = {}
             if scores.shape[1] > 1:
                 probability = probabilities(scores)
                 predicted = self._likeliest(scores, probability)
                 score = probability[np.arange(len(scores)), predicted]
+                if scores.shape[1] == 2:
+                    of_classes = {0: probability[:, 0], 1: probability[:, 1]}
             else:
                 predicted, score = self._is_one(scores[:, 0]).astype(np.int64), sigmoid(scores[:, 0])
+                of_classes = {1: score}
+            names = self.classes or ["0", "1"]
             label_names = self.classes if self.data_classes is None else self.data_classes
             return {
                 "label": _classes(label_names, label, label < 0),
                 "prediction": _classes(self.classes, predicted, None),
                 "score": pa.array(score, pa.float32()),
+                **{f"{PROBABILITY}{names[code]}": pa.array(one, pa.float32()) for code, one in of_classes.items()},
             }
         label = label.reshape(len(label), -1)
         if kind.is_number:
             return {"label": values_column(label, pa.float32()), "prediction": values_column(scores, pa.float32())}
         if scores.shape[1] == 2 and label.shape[1] == 1:
             scores = scores[:, 1:] - scores[:, :1]
+        probability = values_column(sigmoid(scores), pa.float32())
         return {
             "label": values_column(label, pa.int8()),
             "prediction": values_column(self._is_one(scores).astype(np.float32), pa.int8()),
-            "score": values_column(sigmoid(scores), pa.float32()),
-        }
+            "score": probability,
+        } | ({f"{PROBABILITY}1": probability} if label.shape[1] == 1 else {})
 
     def _likeliest(self, scores: Floats, probability: Floats) -> Array:
         """Return the predicted class of each row, int64 (n,)."""

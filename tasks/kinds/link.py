@@ -66,12 +66,12 @@ def end_hashes(store: GraphStore, dataset: DatasetStore, pairs: Array, *, direct
     return hashes
 
 
-def training_edges(opened: Opened, nodes: Array, end: int) -> pa.Array:
+def training_edges(store: GraphStore, nodes: Array, end: int) -> pa.Array:
     """Return a group for each node, (n,), by how many training edges have it at an end: 0 (source) or 1."""
-    train = np.asarray(opened.store["train_edges"])[:, end]
+    train = np.asarray(store["train_edges"])[:, end]
     spans = itertools.pairwise(_DEGREES)
     texts = [str(low) if high - low == 1 else f"{low} to {high - 1}" for low, high in spans]
-    degree = np.bincount(train, minlength=opened.store.manifest.num_nodes)[nodes]
+    degree = np.bincount(train, minlength=store.manifest.num_nodes)[nodes]
     code = pa.array(np.searchsorted(_DEGREES, degree, side="right") - 1)
     return pa.DictionaryArray.from_arrays(code, pa.array([*texts, f"{_DEGREES[-1]} or more"]))
 
@@ -195,12 +195,14 @@ class LinkKind(PairKind):
         )
         name_thin(counts, "relations", list(relations_of(graph.manifest)), why, warn)
 
-    def grouped_by(self, opened: Opened, items: Array, names: Collection[str]) -> Columns:
+    def grouped_by(
+        self, store: GraphStore, dataset: DatasetStore, ids: IdMap, items: Array, names: Collection[str]
+    ) -> Columns:
         """Return how many training edges each end has: what is new to a model has none."""
         if "degree" not in names:
             return {}
         return {
-            f"training edges of the {name}": training_edges(opened, np.asarray(items)[:, end], end)
+            f"training edges of the {name}": training_edges(store, np.asarray(items)[:, end], end)
             for end, name in enumerate(("source", "target"))
         }
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from configs.errors import DataError, RecipeError
 from configs.label_types import LabelType
-from configs.matching import misspelt
+from configs.matching import did_you_mean, listed, misspelt
 from configs.metric_names import EVEN_METRICS, ONE_CLASS, metric_of
 from configs.schema import EvaluateConfig
 from tasks.evaluators.evaluators import Evaluator
@@ -21,9 +21,10 @@ from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.several import make_evaluator
 from tasks.kinds.base import Names, Warn
 from tasks.kinds.of import kind_of
+from tasks.kinds.points import OF_EDGES
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
-from tasks.storage.ids import class_names
+from tasks.storage.ids import IdMap, class_names
 from tasks.storage.manifests import GraphManifest
 
 _LISTED = 5
@@ -49,7 +50,26 @@ def check_graph(
         metric_of(gate_metric.removeprefix("valid/"), {name: 0.0 for judge in judges for name in judge.names})
     names = class_names(dataset)
     _check_threshold(evaluate, graph, names)
+    if dataset is not None:
+        check_groups(evaluate, graph, dataset)
     kind.measurable(evaluator, graph, names, evaluate.splits, warn)
+
+
+def check_groups(evaluate: EvaluateConfig, graph: GraphStore, dataset: DatasetStore) -> None:
+    """Refuse columns to group rows by that are not there. Raises RecipeError, with those that are."""
+    asked = [name for name in evaluate.groups if name not in OF_EDGES]  # of those there may be none, or be some later
+    if not asked:
+        return
+    kind, there = kind_of(graph.manifest), ["degree"]
+    if kind.labels(graph) is not None:
+        there = list(kind.grouped_by(graph, dataset, IdMap(graph, dataset), np.empty(0, np.int64), asked))
+    for name in asked:
+        if name not in there:
+            raise RecipeError(
+                f"evaluate.groups: {kind.words} have no column {name!r} to be grouped by{did_you_mean(name, there)}; "
+                f"there are {listed(there) or 'none'} (time: the column that the table names as such). Numbers and "
+                "categories that the data set names as features make groups, texts do not"
+            )
 
 
 def _check_threshold(evaluate: EvaluateConfig, graph: GraphStore, names: Names) -> None:

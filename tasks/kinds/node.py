@@ -12,6 +12,10 @@ from tasks.arrays import Array
 from tasks.evaluators.prediction import Prediction
 from tasks.kinds.base import Columns, TaskRows
 from tasks.kinds.labelled import LabelledKind, unsplit_rows
+from tasks.kinds.points import point_columns
+from tasks.storage.dataset_store import DatasetStore
+from tasks.storage.graph_store import GraphStore
+from tasks.storage.ids import IdMap
 from tasks.storage.manifests import DatasetManifest
 
 if TYPE_CHECKING:
@@ -38,11 +42,13 @@ class NodeKind(LabelledKind):
         """Score the nodes of a split, each by the rank that holds it."""
         return predictor.split_nodes(model, split)
 
-    def grouped_by(self, opened: Opened, items: Array, names: Collection[str]) -> Columns:
+    def grouped_by(
+        self, store: GraphStore, dataset: DatasetStore, ids: IdMap, items: Array, names: Collection[str]
+    ) -> Columns:
         """Return degrees, or all that maps know."""
         if set(names) <= {"degree"}:
-            return {"degree": pa.array(np.diff(opened.store["csc_indptr"])[items])}
-        return self.point_columns(opened, items)
+            return {"degree": pa.array(np.diff(store["csc_indptr"])[items])}
+        return point_columns(store, dataset, ids, items, names)
 
     def points(self, opened: Opened) -> Array:
         """Return the nodes that may have labels."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -48,24 +48,27 @@ MOST_COLUMNS = 24
 MOST_CATEGORIES = 10_000
 OF_EDGES = frozenset({"part", "component", "degree"})
 """Columns that edges decide on."""
-_OWN = frozenset({"node_id", "label", "time", "feat"})
-"""Columns of node tables that are told in another way, or are matrices."""
+_OWN = frozenset({"node_id", "src", "dst", "label", "time", "feat"})
+"""Columns of tables that are told in another way, or are matrices."""
 
 _MOMENTS = (("us", None), ("us", "UTC"), ("ns", None), ("ns", "UTC"))
 """Units and zones of times that texts may be."""
 
 
-def point_columns(store: GraphStore, dataset: DatasetStore, ids: IdMap, nodes: Array) -> dict[str, pa.Array]:
+def point_columns(
+    store: GraphStore, dataset: DatasetStore, ids: IdMap, nodes: Array, wanted: Collection[str] = ()
+) -> dict[str, pa.Array]:
     """Return columns of nodes, int64 (n,): ids first, then what is known of them.
 
     `id`; `type`, where the nodes are of several; `label`; `split`; `part` and `component`, where there are several;
-    `degree`, of a graph with edges of its own; `time`; and columns of the data set's node tables.
+    `degree`, of a graph with edges of its own; `time`; and columns of the data set's node tables, MOST_COLUMNS of
+    them, those `wanted` before others.
     """
     point_table = ids.columns(nodes)
     point_table |= _known_of_graph(store, dataset, ids, nodes)
     if NEIGHBORS not in store.manifest.report:
         point_table["degree"] = pa.array(np.diff(store["csc_indptr"])[nodes])
-    for name, column in _own_columns(store, dataset, ids, nodes):
+    for name, column in _own_columns(store, dataset, ids, nodes, wanted):
         while name in point_table or name in IDS:
             name += "_"
         point_table[name] = column
@@ -92,7 +95,7 @@ def _known_of_graph(store: GraphStore, dataset: DatasetStore, ids: IdMap, nodes:
         node_columns["component"] = _texts(component[nodes])
     if "node_time" in store:
         never = ALWAYS if len(manifest.node_types) == 1 or manifest.fit_before is not None else -1
-        node_columns["time"] = _times(np.asarray(store["node_time"][nodes]), manifest.time_unit, never)
+        node_columns["time"] = times_column(np.asarray(store["node_time"][nodes]), manifest.time_unit, never)
     return node_columns
 
 
@@ -128,7 +131,8 @@ def _components(store: GraphStore) -> Array | None:
     return place[component]
 
 
-def _times(times: Array, unit: str, never: int) -> pa.Array:
+def times_column(times: Array, unit: str, never: int) -> pa.Array:
+    """Return times (n,) of a unit as moments, numbers where they are of no clock; `never` is none."""
     missing = times == never
     if unit in ("", "seconds"):
         return pa.array(np.where(missing, 0, times).astype("datetime64[s]"), mask=missing)
@@ -139,21 +143,37 @@ def _texts(numbers: Array) -> pa.Array:
     return compute.cast(pa.array(numbers), pa.string())
 
 
-def _own_columns(store: GraphStore, dataset: DatasetStore, ids: IdMap, nodes: Array) -> Iterator[tuple[str, pa.Array]]:
+def _own_columns(
+    store: GraphStore, dataset: DatasetStore, ids: IdMap, nodes: Array, wanted: Collection[str]
+) -> Iterator[tuple[str, pa.Array]]:
     """Yield scalar columns of the target type's table; nodes of other types have none."""
-    manifest = store.manifest
-    kind = manifest.target_type
-    table, name = dataset.manifest.tables.get(f"nodes/{kind}"), f"nodes/{kind}"
-    if table is None or manifest.num_graphs > 1:
+    kind = store.manifest.target_type
+    if store.manifest.num_graphs > 1 or f"nodes/{kind}" not in dataset:
         return
-    described = next((t for t in dataset.manifest.node_types if t.name == kind), None)
-    features = {feature.column: feature for feature in (described.features if described else ())}
-    names = [c for c, arrow in table.columns.items() if c not in _OWN and not arrow.startswith(("list", "fixed"))]
+    described = [t for t in dataset.manifest.node_types if t.name == kind]
     inside = pa.array(ids.of_target_type(nodes))
     rows = pa.array(np.where(inside, ids.rows(nodes), 0), mask=~np.asarray(inside))
-    for column in names[:MOST_COLUMNS]:
-        values = dataset.read(name, [column]).column(0).take(rows).combine_chunks()
-        named = _named(dataset, f"categories/{kind}/{column}", features.get(column), values)
+    features = [feature for one in described for feature in one.features]
+    yield from table_columns(dataset, f"nodes/{kind}", f"categories/{kind}", features, rows, wanted)
+
+
+def table_columns(
+    dataset: DatasetStore,
+    table: str,
+    categories: str,
+    features: Iterable[FeatureColumn],
+    rows: pa.Array,
+    wanted: Collection[str],
+) -> Iterator[tuple[str, pa.Array]]:
+    """Yield scalar columns of some rows, int64 (n,) with nulls, of a table: at most MOST_COLUMNS, those `wanted` first.
+
+    `categories`: the folder of tables that name codes; `features` describe columns.
+    """
+    kinds, columns = {feature.column: feature for feature in features}, dataset.table(table).columns
+    names = [c for c, arrow in columns.items() if c not in _OWN and not arrow.startswith(("list", "fixed"))]
+    for column in sorted(names, key=lambda name: name not in wanted)[:MOST_COLUMNS]:
+        values = dataset.read(table, [column]).column(0).take(rows).combine_chunks()
+        named = _named(dataset, f"{categories}/{column}", kinds.get(column), values)
         if named is not None:
             yield column, named
 

@@ -24,7 +24,7 @@ from tasks.train.job import BEST, LAST, METRICS, OWN_MODEL, AnyJob, ClassWeights
 from tasks.train.ranks.launch import launcher_of, run_training
 from tasks.train.warm.start import PARENT, earlier_training, warm_start
 
-VERSION = 17
+VERSION = 18
 NAMED_BY = "classes"
 """What the data set is called among the parents of a training that weighs classes: it has their names."""
 _PROGRESS_FIELDS = ("best_epoch", "best_metric", "epochs_run", "resumed_from_epoch", "restarts", "rows")

@@ -95,7 +95,9 @@ def test_a_model_that_reads_no_edge_features_needs_none(home: Home, tmp_path: Pa
     for columns in ((), ("relation",), ("kind",)):
         assert adapted(home, trained, needs, recipe_of(new, "sgc", categorical=columns)).graph.manifest.num_edges == 11
     reading = replace(needs, reads_edge_features=True)
-    with pytest.raises(DataError, match=r"feature columns of node__to__node .*, and the model was trained on kind"):
+    with pytest.raises(
+        DataError, match=r"feature columns of node__to__node than the model was trained on: without kind"
+    ):
         adapted(home, trained, reading, recipe_of(new, "sgc", categorical=()))
 
 
@@ -116,7 +118,7 @@ def test_relations_are_found_by_their_names(home: Home, tmp_path: Path, caplog: 
     assert other.graph.manifest.edge_types == trained.graph.manifest.edge_types
     assert "edges of node__z__node are left out: the model's training data had no such relation" in caplog.text
     others = write_edges(tmp_path / "others", "p" * 9, "xy")
-    with pytest.raises(DataError, match=r"relations .*, and the model was trained on node__a__node, node__b__node"):
+    with pytest.raises(DataError, match=r"other relations .*: without node__a__node, node__b__node, .*; with node__x"):
         adapted(home, trained, needs, recipe_of(others, "rgcn", relation=True))
     blind = Prepared(home, recipe_of(old, "gcn", relation=True))  # tells no relations apart
     blind_needs = blind.needs(tmp_path / "blind")

@@ -225,7 +225,7 @@ def _matrix(case: Case) -> Array:
 @pytest.mark.parametrize(
     ("text", "task_type", "said"),
     [
-        ("0.3", "multiclass", "say of which class: cat=0.3; there are cat, dog"),
+        ("0.3", "multiclass", "say of which class: cat=0.3, dog=0.3$"),
         ("cow=0.3", "multiclass", "no class 'cow'"),
         ("0", "binary", "a probability between 0 and 1"),
         ("nan", "binary", "a probability between 0 and 1"),
@@ -332,7 +332,8 @@ def repeated(tmp_path: Path) -> Case:
 def test_graphs_of_one_name_are_told_apart_by_their_row(repeated: Case) -> None:
     repeated.serve()
     whole = repeated.table().to_pandas()
-    assert list(whole.columns) == ["graph_id", "row", "split", "label", "prediction", "score"]
+    assert list(whole.columns) == ["graph_id", "row", "split", "label", "prediction", "score", "probability_1"]
+    assert (whole.probability_1 == whole.score).all()
     assert whole.row.tolist() == list(range(120))
     assert whole.row[whole.graph_id == "water"].tolist() == [3, 50, 119]
     for what, options in (("predictions", {"format": "npy"}), ("embeddings", {}), ("embeddings", {"format": "npy"})):
@@ -380,6 +381,8 @@ def test_ids_that_are_not_there_are_named_with_their_row(nodes: Case) -> None:
     lines.write_text("user-1\nuser-999\n")
     with pytest.raises(DataError, match=r"\(row 1, column id\): 'user-999'"):
         nodes.serve(given={"nodes": lines})
+    with pytest.raises(DataError, match="'7' is not in the data, and 1 more; the data's ids are texts such as 'user-"):
+        nodes.serve(given={"nodes": nodes.csv(id=[7, 8])})
 
 
 def test_pairs_that_cannot_be_scored_are_named(links: Case) -> None:

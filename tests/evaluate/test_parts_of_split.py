@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
-from configs.errors import DataError
+from configs.errors import DataError, RecipeError
 from configs.label_types import label_type
+from configs.load import build_recipe
+from flows.commands.recipes.data_check import check_data
 from tasks.evaluate.parts_of_split import MOST_WRONG, in_groups, most_wrong
 from tasks.evaluators.prediction import Prediction
+from tasks.kinds.prepared import check_labels
+from tasks.stage import Listener
+from tasks.storage.home import Home
+from tests.publish.line import Line, customers, in_this_process, write_customers
 
 
 def accuracy(prediction: Prediction) -> float:
@@ -33,8 +42,7 @@ def test_numbers_are_cut_into_fifths_and_texts_by_frequency() -> None:
     number, text = rng.integers(0, 1000, 503), rng.choice(["a", "b", "cc"], 503, p=[0.2, 0.5, 0.3])
     absent = rng.random(503) < 0.1
     columns = {"n": pa.array(number, mask=absent), "t": pa.array(text.astype(object), pa.string())}
-    groups, notes = in_groups(columns, prediction, accuracy, ["n", "t"])
-    assert not notes
+    groups = in_groups(columns, prediction, accuracy, ["n", "t"])
     assert [group["name"] for group in groups["t"]] == ["b", "cc", "a"]
     for group in groups["t"]:
         rows = np.flatnonzero(text == group["name"])
@@ -57,7 +65,7 @@ def test_few_values_and_moments_make_fewer_groups() -> None:
         "one": pa.array(np.ones(90)),
         "day": pa.array([datetime(2026, 1, 1 + i % 3) for i in range(90)]),
     }
-    groups, _ = in_groups(columns, prediction, accuracy, ["degree", "one", "day"])
+    groups = in_groups(columns, prediction, accuracy, ["degree", "one", "day"])
     assert [(group["name"], group["rows"]) for group in groups["degree"]] == [("0", 60), ("1", 20), ("7", 10)]
     assert "one" not in groups, "one group tells nothing"
     assert [group["name"] for group in groups["day"]] == [f"2026-01-0{day}T00:00:00" for day in (1, 2, 3)]
@@ -67,16 +75,8 @@ def test_a_metric_that_a_group_does_not_define_is_none_there() -> None:
     def refuse(_: Prediction) -> float:
         raise DataError("no")
 
-    groups, _ = in_groups({"x": pa.array([1, 2, 2])}, drawn(3), refuse, ["x"])
+    groups = in_groups({"x": pa.array([1, 2, 2])}, drawn(3), refuse, ["x"])
     assert [group["metric"] for group in groups["x"]] == [None, None]
-
-
-def test_an_unknown_column_is_said_and_no_degree_is_not() -> None:
-    groups, notes = in_groups({"land": pa.array(["x"] * 3)}, drawn(3), accuracy, ["lnd", "degree"])
-    assert not groups
-    [note] = notes
-    assert "no column 'lnd'" in note
-    assert "did you mean 'land'" in note
 
 
 @pytest.mark.parametrize("kind", ["multiclass", "two", "binary", "multilabel", "regression"])
@@ -102,3 +102,68 @@ def test_the_worst_rows_are_those_that_cost_most(kind: str) -> None:
         cost[np.isnan(label).all(1)] = -1
     worst = most_wrong(Prediction(scores=scores, label=label), label_type("multiclass" if kind == "two" else kind))
     assert worst.tolist() == np.argsort(-cost, kind="stable")[:MOST_WRONG].tolist()
+
+
+def transfers(folder: Path, *overrides: str) -> Any:
+    """A recipe of labelled edges that carry a number, a category and a date."""
+    rng, folder = np.random.default_rng(1), folder / "transfers"
+    folder.mkdir()
+    pq.write_table(pa.table({"id": np.arange(40), "age": rng.random(40)}), folder / "nodes.parquet")
+    edges = {
+        "src": rng.integers(0, 40, 300),
+        "dst": rng.integers(0, 40, 300),
+        "amount": rng.random(300),
+        "channel": pa.array(np.array(["app", "card"], object)[rng.integers(0, 2, 300)]),
+        "day": pa.array(np.datetime64("2026-01-01") + np.arange(300) // 10).cast("date32"),
+        "bad": pa.array(np.array(["no", "yes"], object)[rng.integers(0, 2, 300)]),
+    }
+    pq.write_table(pa.table(edges), folder / "edges.parquet")
+    columns = {"features": ["amount"], "categorical": ["channel"], "time": "day", "label": ["bad"]}
+    tables = {
+        "nodes": {"files": str(folder / "nodes.parquet"), "features": ["age"]},
+        "edges": {"files": str(folder / "edges.parquet"), "source": "src", "target": "dst", **columns},
+    }
+    sections = {
+        "name": "transfers",
+        "dataset": {"name": "tables", "task": "edge", **tables},
+        "preprocess": {"workers": 1},
+        "model": {"name": "graphsage", "hidden_dim": 8, "num_layers": 1},
+        "train": {"loader": {"name": "labelled_edge", "fanout": [5]}, "epochs": 1, "threads": 1, "device": "cpu"},
+        "tracking": {"system_metrics": False},
+    }
+    return build_recipe(sections, overrides)
+
+
+def test_labelled_edges_are_grouped_by_what_they_carry(
+    tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_this_process(monkeypatch)
+    recipe = transfers(tmp_path, "evaluate.groups=[source_degree,amount,channel,time]", "evaluate.splits=[test]")
+    evaluation = Line(home).run(recipe, until="evaluate")["evaluate"]
+    groups = evaluation.manifest.report["groups"]
+    assert list(groups) == ["source_degree", "amount", "channel", "time"]
+    told = pq.read_table(evaluation.folder / evaluation.manifest.predictions).to_pandas()
+    rows = told[told.split == "test"].row
+    edges = pq.read_table(tmp_path / "transfers" / "edges.parquet").to_pandas().loc[rows]
+    assert {one["name"]: one["rows"] for one in groups["channel"]} == edges.channel.value_counts().to_dict()
+    assert groups["amount"][0]["name"].startswith(f"{edges.amount.min():.6g} to ")
+    assert groups["time"][0]["name"].startswith(str(edges.day.min()))
+
+
+@pytest.mark.parametrize(
+    ("of", "group", "said"),
+    [
+        (customers, "since", r"rows have no column .since. to be grouped by.*degree.* \(time: the column that"),
+        (transfers, "chanel", r"edges have .* \(did you mean 'channel'\?\); .*_degree, time, amount, channel"),
+    ],
+)
+def test_columns_that_make_no_groups_are_refused_before_the_training(
+    tmp_path: Path, home: Home, of: Any, group: str, said: str
+) -> None:
+    write_customers(tmp_path)
+    recipe = of(tmp_path, f"evaluate.groups=[degree,{group}]")
+    [mistake] = check_data(recipe, home, Listener()).mistakes
+    assert re.search(said, mistake["message"])
+    parents = Line(home).run(recipe, until="preprocess")
+    with pytest.raises(RecipeError, match=said):
+        check_labels(recipe, {name: parent.manifest.key for name, parent in parents.items()}, home)

@@ -12,10 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from configs.errors import RecipeError
+from configs.errors import DataError, RecipeError
 from configs.registry import EXPLAINERS, MODELS
 from models.base import GraphModel
 from tasks.apply.explanations import asked_items
+from tasks.apply.given import edges_of
 from tasks.explain.asked import ExplainRequest
 from tasks.explain.asked_score import asked_score
 from tasks.explain.base import Effects, Explanation
@@ -153,3 +154,15 @@ def test_edges_are_named_by_id_or_by_their_ends(opened: Opened, tmp_path: Path) 
         asked("t7")
     with pytest.raises(RecipeError, match="--edge nobody: is not in the data"):
         asked("nobody")
+
+    def of_file(text: str) -> list[int]:
+        (tmp_path / "asked.csv").write_text(text)
+        return edges_of(opened, tmp_path / "asked.csv").tolist()
+
+    assert of_file("edge_id\nt11\n") == of_file(f"row\n{row}\n") == [place]
+    with pytest.raises(
+        DataError, match=r"names no edges: its columns are transfer, x; give edges by edge_id, or by row"
+    ):
+        of_file("transfer,x\nt11,1\n")
+    with pytest.raises(DataError, match="'u1' is not in the data; the data's ids are texts such as 't"):
+        of_file("edge_id\nu1\n")

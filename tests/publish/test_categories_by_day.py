@@ -72,6 +72,6 @@ def test_the_history_says_what_happened(tracked_home: Home, tmp_path: Path) -> N
     assert [move["how"] for move in moves] == ["gate", "gate"]
     assert moves[0]["reason"].startswith("the first version with valid/accuracy 0.")
     assert moves[1]["reason"].startswith(
-        "nothing was compared, because version 1, champion so far, cannot score the data of customers: tables has the "
-        "feature columns of node x (numeric, width 1), city"
+        "nothing was compared, because version 1, champion so far, cannot score the data of customers: tables has "
+        "other feature columns of node than the model was trained on: with city (categorical"
     )

@@ -144,7 +144,7 @@ def test_other_columns_are_named(two: Two, data: Path, tmp_path: Path) -> None:
     nodes = {**year(data, 2024).model_dump(mode="json")["dataset"]["nodes"][0], "features": ["x", "spent"]}
     found = two.compare(two.challenger(tmp_path / "files", year(data, 2024, nodes=nodes)))
     assert found.old is None
-    assert "tables has the feature columns of node x (numeric, width 2), spent" in found.why_not
+    assert "feature columns of node than the model was trained on: with spent (numeric, width 1)" in found.why_not
 
 
 def test_a_model_that_knows_its_own_nodes_only_gives_way_with_a_warning(tracked_home: Home, data: Path) -> None:

@@ -52,7 +52,9 @@ def test_what_costs_least_is_predicted(tmp_path: Path, home: Home, monkeypatch: 
     table = pq.read_table(parents["evaluate"].folder / evaluation.predictions).to_pandas()
     classes = evaluation.report["confusion"]["classes"]
     name = classes[chosen["code"]]
-    likely = np.where(table.prediction == name, table.score, 1 - table.score)
+    assert list(table)[-3:] == ["score", *(f"probability_{one}" for one in classes)]
+    likely = table[f"probability_{name}"]
+    np.testing.assert_allclose(likely, np.where(table.prediction == name, table.score, 1 - table.score), atol=1e-6)
     sure = np.abs(likely - chosen["probability"]) > 1e-6
     assert ((table.prediction == name) == (likely >= chosen["probability"]))[sure].all()
     assert (likely[table.prediction == name] < 0.5).any()

@@ -81,6 +81,9 @@ def test_classes_are_named_as_in_the_data(tmp_path: Path) -> None:
     assert class_weights({"1": 3, "0": 0.5}, store, None, said.append) == (((0.5, 3.0),),)
     with pytest.raises(RecipeError, match=r"no class is called 'froud' \(did you mean 'fraud'\?\); there are honest"):
         class_weights({"froud": 20}, store, names, said.append)
+    read = class_weight_of(recipe("node", "train.class_weight={yes: 20}").train)
+    with pytest.raises(RecipeError, match=r"called 'true'; there are no, yes; YAML reads .* write \{\"yes\": 20\}"):
+        class_weights(read, store, ["no", "yes"], said.append)
 
 
 def test_a_binary_label_is_named_as_yaml_reads_it(tmp_path: Path) -> None:
@@ -221,6 +224,11 @@ def test_the_stage_knows_classes_by_the_names_that_the_data_has(tmp_path: Path, 
     assert record.key != expected_key("train", customers(tmp_path / "data", "train.epochs=1"), keys, home)
     with pytest.raises(RecipeError, match="no class is called 'evil'"):
         check_prepared_labels(customers(tmp_path / "data", "train.loss.class_weight={evil: 5}"), keys, home)
+    numbers = customers(tmp_path / "data", "train.loader={name: neighbor, balance: classes}", task_type="regression")
+    for name in ("ingest", "preprocess"):
+        call(name, numbers)
+    with pytest.raises(RecipeError, match=r"balance=classes is for one class a row, .* \(regression\); leave it out$"):
+        check_prepared_labels(numbers, keys, home)
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,6 @@ from tasks.readers.columns import is_text
 from tasks.storage.artifacts import output_errors
 from tasks.storage.outputs.parquet_output import ParquetOutput
 
-_ROWS = 1 << 16
-
 
 def find_neighbors(
     embeddings: Path, node: list[str], nodes: Path | None, k: int, metric: Metric
@@ -66,22 +64,9 @@ def write_neighbors(batches: Iterable[Neighbors], output: Path) -> int:
     with output_errors(output):
         output.parent.mkdir(parents=True, exist_ok=True)
         with ParquetOutput(output) as writer:
-            for some in _batches(batches):
-                writer.write(some)
+            for one in batches:
+                node = pa.array([one.node] * len(one.ids))
+                rank = pa.array(np.arange(1, len(one.ids) + 1, dtype=np.int32))
+                ids = pa.array(one.ids, node.type)
+                writer.write(pa.table({"node": node, "rank": rank, "id": ids, "score": pa.array(one.scores)}))
     return writer.num_rows
-
-
-def _batches(batches: Iterable[Neighbors]) -> Iterator[pa.Table]:
-    parts: list[pa.Table] = []
-    rows = 0
-    for one in batches:
-        node = pa.array([one.node] * len(one.ids))
-        rank = pa.array(np.arange(1, len(one.ids) + 1, dtype=np.int32))
-        columns = {"node": node, "rank": rank, "id": pa.array(one.ids, node.type), "score": pa.array(one.scores)}
-        parts.append(pa.table(columns))
-        rows += len(node)
-        if rows >= _ROWS:
-            yield pa.concat_tables(parts)
-            parts, rows = [], 0
-    if parts:
-        yield pa.concat_tables(parts)

@@ -14,7 +14,6 @@ import pyarrow as pa
 from configs.errors import RecipeError, UserError
 from configs.registry import TEXTS
 from configs.schema import Recipe
-from configs.training import TrainConfig
 from tasks.ingest.labels import has_label
 from tasks.ingest.stage import checked_fields, open_dataset, refuse_too_large
 from tasks.ingest.tables.batches import TableError
@@ -159,7 +158,7 @@ def _preprocess(
 ) -> None:
     from tasks.components.connected import number_components
     from tasks.preprocess.stage import STAGE
-    from tasks.train.labels.class_weights import check_loss, class_weight_of, class_weights
+    from tasks.train.labels.class_weights import check_training
 
     context = _context("preprocess", home, place, listener)
     fields = STAGE.build(context, _without_slow_texts(recipe, ingested.manifest), {"ingest": ingested})
@@ -181,9 +180,7 @@ def _preprocess(
         with check.recording_mistakes():
             check_graph(recipe.evaluate, graph, dataset, check.warnings.append, recipe.tracking.gate_metric)
         with check.recording_mistakes():
-            if isinstance(recipe.train, TrainConfig):
-                check_loss(recipe.train.loss, graph.manifest)
-            class_weights(class_weight_of(recipe.train), graph, class_names(dataset), check.notes.append)
+            check_training(recipe, graph, class_names(dataset), check.notes.append)
     label = graph.get(graph.manifest.split_rows.labels)
     if label is not None:
         count, node_type = len(label), graph.get("node_type")

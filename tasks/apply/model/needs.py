@@ -249,9 +249,14 @@ def _same_columns(
 
 
 def _same(data: DatasetManifest, what: str, trained: Iterable[str], here: Iterable[str]) -> None:
-    before, now = (", ".join(names) or "none" for names in (trained, here))
-    if before != now:
-        raise DataError(f"{data.dataset} has the {what} {now}, and the model was trained on {before}")
+    before, now = list(trained), list(here)
+    if before == now:
+        return
+    missing, added = ([name for name in one if name not in other] for one, other in ((before, now), (now, before)))
+    parts = [f"without {', '.join(missing)}"] if missing else []
+    parts += [f"with {', '.join(added)}"] if added else []
+    said = "; ".join(parts) or f"{', '.join(now)} in place of {', '.join(before)}"
+    raise DataError(f"{data.dataset} has other {what} than the model was trained on: {said}")
 
 
 def _described(feature: FeatureColumn) -> str:

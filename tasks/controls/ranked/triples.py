@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from typing import Any
+
 import numpy as np
 from numba import njit
 
 from configs.metric_names import hits_of
-from models.kernels.threads import run_each
+from models.kernels.threads import even_rows, run_each
 from models.knowledge.base import Side
-from tasks.arrays import Array, blocks, offsets, sample_rows
+from tasks.arrays import Array, offsets, sample_rows
 from tasks.controls.suite import Controls, Measure, Measured
 from tasks.evaluators.prediction import Prediction
 from tasks.inference.triples import TripleSplits
@@ -19,11 +22,48 @@ from tasks.ranking.triples import SIDES, RankedTriples, known_of
 _COMMON, _NEIGHBORS = 1000, 1000
 _UNIT = 65536
 """Likeness is counted in whole numbers of 1 / 65,536: sums that are equal are so in any order."""
-_ROWS_AT_A_TIME = 256
 
 
-class AssociationControl:
-    """Ranks entities by what those have that are like the given one. Ranks are filtered as a model's are.
+class _FewScores(ABC):
+    """Ranks entities few of which have a score above 0. Ranks are filtered as a model's are."""
+
+    def __init__(self, splits: TripleSplits) -> None:
+        self._splits, self._num_entities = splits, splits.store.manifest.num_nodes
+
+    def ranks(self, triples: RankedTriples) -> TripleRanks:
+        """Rank the triples' heads, then their tails."""
+        return TripleRanks.joined([self._side(triples, side) for side in SIDES])
+
+    def _side(self, triples: RankedTriples, side: Side) -> TripleRanks:
+        end = SIDES.index(side)
+        truth, given = (np.asarray(triples.edges[:, place], np.int64) for place in (end, 1 - end))
+        known, candidates = Known.none(len(truth)), triples.candidates
+        if candidates is None:
+            known = known_of(self._splits.known, given, triples.relations, side)
+        out, order = np.zeros((3, len(truth)), np.int64), np.argsort(triples.relations, kind="stable")
+        bounds = even_rows(len(truth))
+
+        def rank(number: int) -> None:
+            rows = order[bounds[number] : bounds[number + 1]]
+            some = None if candidates is None else np.asarray(candidates[rows, :, end], np.int64)
+            room = np.zeros((2, self._num_entities), np.int64), np.empty((2, self._num_entities), np.int64)
+            compared = (truth[rows], *known.part(rows), some, self._num_entities)
+            ranks = np.zeros((3, len(rows)), np.int64)
+            self._rank(side, given[rows], triples.relations[rows], compared, (*room, *ranks))
+            out[:, rows] = ranks
+
+        run_each(rank, len(bounds) - 1)
+        return TripleRanks(*out)
+
+    @abstractmethod
+    def _rank(
+        self, side: Side, given: Array, relations: Array, compared: tuple[Any, ...], out: tuple[Any, ...]
+    ) -> None:
+        """Rank some triples, by relation; `compared` and `out` are the last arguments of a loop."""
+
+
+class AssociationControl(_FewScores):
+    """Ranks entities by what those have that are like the given one.
 
     Two entities are alike by what they have in common: the same relation to, or from, the same third entity. Each of
     these counts 1 / log(1 + how many entities have it), as Adamic and Adar count common neighbours; what more than
@@ -33,39 +73,18 @@ class AssociationControl:
 
     def __init__(self, splits: TripleSplits) -> None:
         """Sort the training triples: 40 bytes of memory each, and 24 an entity."""
-        self._splits = splits
+        super().__init__(splits)
         train, manifest = splits.triples("train"), splits.store.manifest
         edges = np.asarray(train.edges)
-        self._num_entities = manifest.num_nodes
         self._train = KnownTriples.of([(edges, train.relations)], manifest.num_nodes, manifest.num_relations)
         self._has = [_lists(edges[:, end], edges[:, 1 - end], train.relations, manifest.num_nodes) for end in (0, 1)]
 
-    def ranks(self, triples: RankedTriples) -> TripleRanks:
-        """Rank the triples' heads, then their tails."""
-        return TripleRanks.joined([self._side(triples, side) for side in SIDES])
-
-    def _side(self, triples: RankedTriples, side: Side) -> TripleRanks:
-        end = 0 if side == "head" else 1
-        truth, given = (np.asarray(triples.edges[:, place], np.int64) for place in (end, 1 - end))
-        out = np.zeros((3, len(truth)), np.int64)
+    def _rank(
+        self, side: Side, given: Array, relations: Array, compared: tuple[Any, ...], out: tuple[Any, ...]
+    ) -> None:
         asked = self._train.by_head if side == "tail" else self._train.by_tail
         lists = *self._has[0], *self._has[1], self._train.by_head, self._train.by_tail, asked
-        parts = list(blocks(len(truth), _ROWS_AT_A_TIME))
-        known, candidates = Known.none(len(truth)), None
-        if triples.candidates is not None:
-            candidates = np.asarray(triples.candidates[:, :, end], np.int64)
-        else:
-            known = known_of(self._splits.known, given, triples.relations, side)
-
-        def rank(number: int) -> None:
-            part = parts[number]
-            room = np.zeros((2, self._num_entities), np.int64), np.empty((2, self._num_entities), np.int64)
-            some = None if candidates is None else candidates[part]
-            rows = given[part], triples.relations[part], truth[part], *known.part(part)
-            _rank(*rows, some, self._num_entities, *lists, *room, *out[:, part])
-
-        run_each(rank, len(parts))
-        return TripleRanks(*out)
+        _rank_by_likeness(given, relations, *lists, *compared, *out)
 
 
 def _lists(ends: Array, others: Array, relations: Array, num_entities: int) -> tuple[Array, Array, Array]:
@@ -118,11 +137,39 @@ def _score(likeness, nearest, relation, numbers, num_entities, scores, scored): 
     return count
 
 
+@njit(inline="always")
+def _compare(i, scores, scored, count, truth, lows, highs, bases, known, candidates, num_entities):  # type: ignore[no-untyped-def]
+    """Return how many entities have a higher score than the i-th true one, how many others its own, and of how many.
+
+    The first `count` of `scored` have a score; others have 0.
+    """
+    own, above, same, others = scores[truth[i]], 0, 0, 0
+    if candidates is not None:
+        for candidate in candidates[i]:
+            if candidate != truth[i]:
+                above += scores[candidate] > own
+                same += scores[candidate] == own
+                others += 1
+        return above, same, others
+    for k in range(count):
+        above += scores[scored[k]] > own
+        same += scores[scored[k]] == own
+    if own == 0:
+        same = num_entities - count
+    others = num_entities
+    for place in range(lows[i], highs[i]):
+        entity = np.int64(known[place] - bases[i])
+        if entity != truth[i]:
+            above -= scores[entity] > own
+            same -= scores[entity] == own
+            others -= 1
+    return above, same - 1, others - 1
+
+
 @njit(cache=True, nogil=True)
-def _rank(  # type: ignore[no-untyped-def]
-    given, relations, truth, lows, highs, bases, known, candidates, num_entities,
-    head_starts, head_others, head_relations, tail_starts, tail_others, tail_relations, by_head, by_tail, asked,
-    room, numbers, better, equal, compared
+def _rank_by_likeness(  # type: ignore[no-untyped-def]
+    given, relations, head_starts, head_others, head_relations, tail_starts, tail_others, tail_relations, by_head,
+    by_tail, asked, truth, lows, highs, bases, known, candidates, num_entities, room, numbers, better, equal, compared
 ):  # fmt: skip
     """Rank each truth; `room` (2, N) of zeros and `numbers` (2, N) are to work in."""
     likeness, scores = room
@@ -140,27 +187,9 @@ def _rank(  # type: ignore[no-untyped-def]
             nearest = np.sort(nearest)
             nearest = nearest[np.argsort(-likeness[nearest], kind="mergesort")[:_NEIGHBORS]]
         found = _score(likeness, nearest, relations[i], asked, num_entities, scores, scored)
-        own = scores[truth[i]]
-        if candidates is not None:
-            for candidate in candidates[i]:
-                if candidate != truth[i]:
-                    better[i] += scores[candidate] > own
-                    equal[i] += scores[candidate] == own
-                    compared[i] += 1
-        else:
-            above, same, others = 0, 0, num_entities
-            for k in range(found):
-                above += scores[scored[k]] > own
-                same += scores[scored[k]] == own
-            if own == 0:
-                same = num_entities - found
-            for place in range(lows[i], highs[i]):
-                entity = np.int64(known[place] - bases[i])
-                if entity != truth[i]:
-                    above -= scores[entity] > own
-                    same -= scores[entity] == own
-                    others -= 1
-            better[i], equal[i], compared[i] = above, same - 1, others - 1
+        better[i], equal[i], compared[i] = _compare(
+            i, scores, scored, found, truth, lows, highs, bases, known, candidates, num_entities
+        )
         for k in range(count):
             likeness[met[k]] = 0
         for k in range(found):
@@ -198,83 +227,45 @@ class TripleControls(Controls):
         yield "association", measure(Prediction(ranks=self._association.ranks(triples)))
 
 
-class FrequencyControl:
+class FrequencyControl(_FewScores):
     """Ranks entities by the number of training triples in which the relation has them at that end.
 
-    What a relation never had there comes last, all alike. Ranks are filtered as a model's are.
+    What a relation never had there comes last, all alike.
     """
 
     def __init__(self, splits: TripleSplits) -> None:
         """Count the training triples."""
-        self._splits = splits
+        super().__init__(splits)
         train, manifest = splits.triples("train"), splits.store.manifest
-        self._counts, self._starts = {}, {}
+        self._counts = {}
         for end, side in enumerate(SIDES):
             # relation * N + entity for those that training has at this end, ascending, and how often.
             keys = train.relations * manifest.num_nodes + np.asarray(train.edges[:, end], np.int64)
-            self._counts[side] = np.unique(keys, return_counts=True)
-            sizes = np.bincount(self._counts[side][0] // manifest.num_nodes, minlength=manifest.num_relations)
-            self._starts[side] = offsets(sizes)
+            keys, counts = np.unique(keys, return_counts=True)
+            relation, entities = np.divmod(keys, manifest.num_nodes)
+            starts = offsets(np.bincount(relation, minlength=manifest.num_relations))
+            self._counts[side] = starts, entities, counts
 
-    def ranks(self, triples: RankedTriples) -> TripleRanks:
-        """Rank the triples' heads, then their tails."""
-        return TripleRanks.joined([self._side(triples, side) for side in SIDES])
-
-    def _side(self, triples: RankedTriples, side: Side) -> TripleRanks:
-        end, num_entities = 0 if side == "head" else 1, self._splits.store.manifest.num_nodes
-        truth = np.asarray(triples.edges[:, end], np.int64)
-        keys, counts = self._counts[side]
-        out = np.zeros((3, len(truth)), np.int64)
-        if triples.candidates is not None:
-            given = np.asarray(triples.candidates[:, :, end], np.int64)
-            _rank_given(truth, triples.relations, given, keys, counts, num_entities, *out)
-            return TripleRanks(*out)
-        known = known_of(self._splits.known, np.asarray(triples.edges[:, 1 - end]), triples.relations, side)
-        starts = self._starts[side]
-        relation = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-        ascending = counts[np.lexsort((counts, relation))]  # within each relation
-        _rank_all(truth, triples.relations, *known, keys, counts, starts, ascending, num_entities, *out)
-        return TripleRanks(*out)
-
-
-@njit(inline="always")
-def _count_of(keys, counts, key):  # type: ignore[no-untyped-def]
-    place = np.searchsorted(keys, key)
-    return counts[place] if place < len(keys) and keys[place] == key else 0
+    def _rank(
+        self, side: Side, given: Array, relations: Array, compared: tuple[Any, ...], out: tuple[Any, ...]
+    ) -> None:
+        _rank_by_count(relations, *self._counts[side], *compared, *out)
 
 
 @njit(cache=True, nogil=True)
-def _rank_all(  # type: ignore[no-untyped-def]
-    truth, relations, lows, highs, bases, known, keys, counts, starts, ascending, num_entities,
-    better, equal, candidates
+def _rank_by_count(  # type: ignore[no-untyped-def]
+    relations, starts, entities, counts, truth, lows, highs, bases, known, candidates, num_entities,
+    room, numbers, better, equal, compared
 ):  # fmt: skip
+    """Rank each truth, by relation; as `_rank_by_likeness`."""
+    scores, low, high = room[0], 0, 0
     for i in range(len(truth)):
-        base = relations[i] * num_entities
-        own = _count_of(keys, counts, base + truth[i])
-        part = ascending[starts[relations[i]] : starts[relations[i] + 1]]
-        above = len(part) - np.searchsorted(part, own, side="right")
-        not_below = len(part) - np.searchsorted(part, own, side="left")
-        # Of those that are not counted at all, all have 0.
-        same = num_entities - above if own == 0 else not_below - above
-        others = num_entities
-        for place in range(lows[i], highs[i]):
-            entity = np.int64(known[place] - bases[i])
-            if entity != truth[i]:
-                count = _count_of(keys, counts, base + entity)
-                above -= count > own
-                same -= count == own
-                others -= 1
-        better[i], equal[i], candidates[i] = above, same - 1, others - 1
-
-
-@njit(cache=True, nogil=True)
-def _rank_given(truth, relations, given, keys, counts, num_entities, better, equal, candidates):  # type: ignore[no-untyped-def]
-    for i in range(len(truth)):
-        base = relations[i] * num_entities
-        own = _count_of(keys, counts, base + truth[i])
-        for entity in given[i]:
-            if entity != truth[i]:
-                count = _count_of(keys, counts, base + entity)
-                better[i] += count > own
-                equal[i] += count == own
-                candidates[i] += 1
+        if low != starts[relations[i]] or high != starts[relations[i] + 1]:
+            for entity in entities[low:high]:
+                scores[entity] = 0
+            low, high = starts[relations[i]], starts[relations[i] + 1]
+            for place in range(low, high):
+                scores[entities[place]] = counts[place]
+        better[i], equal[i], compared[i] = _compare(
+            i, scores, entities[low:high], high - low, truth, lows, highs, bases, known, candidates, num_entities
+        )

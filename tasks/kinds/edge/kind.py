@@ -12,10 +12,11 @@ from tasks.arrays import Array
 from tasks.kinds.base import Columns, Kind, TaskRows
 from tasks.kinds.labelled import LabelledKind, unsplit_rows
 from tasks.kinds.link import FACTOR, end_hashes
+from tasks.kinds.points import renamed, table_columns, times_column
 from tasks.storage.dataset_store import DatasetStore
-from tasks.storage.graph_store import GraphStore
+from tasks.storage.graph_store import ALWAYS, GraphStore
 from tasks.storage.ids import IdMap
-from tasks.storage.manifests import EDGE_IDS, DatasetManifest
+from tasks.storage.manifests import EDGE_CATEGORIES, EDGE_IDS, DatasetManifest
 
 if TYPE_CHECKING:
     from models.base import GraphModel
@@ -64,11 +65,22 @@ class EdgeKind(LabelledKind):
 
         return EdgeControls(graph, num_scores)
 
-    def grouped_by(self, opened: Opened, items: Array, names: Collection[str]) -> Columns:
-        """Return the in-degree of the less joined end as `degree`, and of each end."""
-        degree = np.diff(opened.store["csc_indptr"])[np.asarray(opened.store["edge_ends"][items])]
-        columns = {"degree": degree.min(1), "source_degree": degree[:, 0], "target_degree": degree[:, 1]}
-        return {name: pa.array(values) for name, values in columns.items()}
+    def grouped_by(
+        self, store: GraphStore, dataset: DatasetStore, ids: IdMap, items: Array, names: Collection[str]
+    ) -> Columns:
+        """Return the in-degree of the less joined end as `degree`, and of each end; and the edges' own columns."""
+        ends = np.diff(store["csc_indptr"])[np.asarray(store["edge_ends"][items])]
+        degrees = {"degree": ends.min(1), "source_degree": ends[:, 0], "target_degree": ends[:, 1]}
+        columns = {name: pa.array(values) for name, values in degrees.items()}
+        if set(names) <= set(columns):
+            return columns
+        kind, rows = dataset.manifest.labelled_edges, store.get("edge_rows")
+        rows, table = np.asarray(items if rows is None else rows[items], np.int64), f"edges/{kind.name}"
+        if "time" in dataset.table(table).columns:
+            times = np.asarray(dataset.column(table, "time"))[rows]
+            columns["time"] = times_column(times, store.manifest.time_unit, ALWAYS)
+        own = dict(table_columns(dataset, table, EDGE_CATEGORIES, kind.features, pa.array(rows), names))
+        return columns | renamed(own, columns)
 
     def row_hashes(
         self, store: GraphStore, dataset: DatasetStore, split: str, *, directed: bool, reverse: bool = False

@@ -16,6 +16,7 @@ from tasks.kinds.link import PairKind, training_edges
 from tasks.kinds.ranking import RankingKind, diagnose_ranked, list_length, recommended
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
+from tasks.storage.ids import IdMap
 
 if TYPE_CHECKING:
     from models.base import GraphModel
@@ -69,9 +70,11 @@ class RecommendationKind(RankingKind):
         covered = recommended(prediction.ranked.lists, TargetLinks(opened.store, split).num_candidates)
         return {"ranked": diagnose_ranked(prediction.ranked) | covered}
 
-    def grouped_by(self, opened: Opened, items: Array, names: Collection[str]) -> Columns:
+    def grouped_by(
+        self, store: GraphStore, dataset: DatasetStore, ids: IdMap, items: Array, names: Collection[str]
+    ) -> Columns:
         """Return how many training edges each source has."""
-        return {"training edges of the source": training_edges(opened, items, 0)} if "degree" in names else {}
+        return {"training edges of the source": training_edges(store, items, 0)} if "degree" in names else {}
 
     def row_hashes(
         self, store: GraphStore, dataset: DatasetStore, split: str, *, directed: bool, reverse: bool = False

@@ -11,6 +11,9 @@ import pyarrow.parquet as pq
 from tasks.storage.artifacts import empty_draft
 from tasks.storage.file_names import beside
 
+_GROUP_ROWS = 1 << 16
+"""A row group has so many rows at least: readers hold a description of each group in memory."""
+
 
 class ParquetOutput:
     """Rows go into a hidden file beside `path`, which takes its place at a good end; without a row there is none."""
@@ -22,6 +25,8 @@ class ParquetOutput:
         self._draft = beside(path, ".partial")
         self._options = options
         self._writer: pq.ParquetWriter | None = None
+        self._waiting: list[pa.Table] = []
+        """Small tables, that make a row group together."""
 
     def __enter__(self) -> Self:
         return self
@@ -29,6 +34,8 @@ class ParquetOutput:
     def __exit__(self, kind: object, *error: object) -> None:
         try:
             if self._writer is not None:
+                if kind is None and self._waiting:
+                    self._writer.write_table(pa.concat_tables(self._waiting))
                 self._writer.close()
                 if kind is None:
                     self._draft.replace(self.path)
@@ -39,5 +46,8 @@ class ParquetOutput:
         """Append rows; the first table decides the types."""
         if self._writer is None:
             self._writer = pq.ParquetWriter(empty_draft(self.path), table.schema, compression="zstd", **self._options)
-        self._writer.write_table(table.cast(self._writer.schema))
+        self._waiting.append(table.cast(self._writer.schema))
         self.num_rows += table.num_rows
+        if sum(map(len, self._waiting)) >= _GROUP_ROWS:
+            self._writer.write_table(pa.concat_tables(self._waiting))
+            self._waiting.clear()

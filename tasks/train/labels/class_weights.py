@@ -19,6 +19,7 @@ from tasks.storage.heads import HeadView, head_views
 from tasks.storage.ids import class_names
 from tasks.storage.manifests import TaskHead, TaskManifest
 from tasks.train.job import ClassWeights
+from tasks.train.loaders.config_base import resolve_loader
 
 if TYPE_CHECKING:
     from configs.schema import Recipe
@@ -99,10 +100,18 @@ def check_prepared_labels(recipe: Recipe, keys: dict[str, str], home: Home) -> N
     dataset = load_parents(load_stage("preprocess"), home, keys)["ingest"]
     graph = load_parents(load_stage("components"), home, keys)["preprocess"]
     names = class_names(DatasetStore(dataset.folder, dataset.manifest))
-    assert isinstance(recipe.train, TrainConfig)
-    check_loss(recipe.train.loss, graph.manifest)
-    store = GraphStore(graph.folder, graph.manifest)
-    class_weights(class_weight_of(recipe.train), store, names, lambda _: None)  # training says them
+    check_training(recipe, GraphStore(graph.folder, graph.manifest), names, lambda _: None)  # training says them
+
+
+def check_training(recipe: Recipe, graph: GraphStore, names: Sequence[str] | None, say: Callable[[str], None]) -> None:
+    """Refuse a loss, weights of classes or a loader that a preprocessed graph is not for, see `class_weights`.
+
+    Raises RecipeError.
+    """
+    if isinstance(recipe.train, TrainConfig):
+        check_loss(recipe.train.loss, graph.manifest)
+        resolve_loader(recipe.train, recipe.model, graph.manifest)
+    class_weights(class_weight_of(recipe.train), graph, names, say)
 
 
 def _refuse_others(option: ClassWeight, manifest: TaskManifest, tasks: Sequence[TaskManifest | TaskHead]) -> None:
@@ -131,9 +140,10 @@ def _as_named(option: Mapping[str, float], words: list[str]) -> tuple[float, ...
     for name, weight in option.items():
         word = name if name in codes or words != _SWITCH else _WRITTEN.get(name.casefold(), name)
         if word not in codes:
+            quotes = '; YAML reads yes, no, on and off as true and false: write {"yes": 20}' if name in _WRITTEN else ""
             raise RecipeError(
                 f"train.loss.class_weight: no class is called {name!r}{did_you_mean(name, words)}; there are "
-                f"{listed(words)}"
+                f"{listed(words)}{quotes}"
             )
         weights[codes[word]] = float(weight)
     return tuple(weights)

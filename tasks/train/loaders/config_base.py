@@ -124,6 +124,7 @@ class LabelSeedsConfig(SeedLoaderConfig):
             raise RecipeError(
                 "train.loader.balance=classes is for one class a row, or one label of yes or no, and "
                 f"{manifest.dataset} is another task ({manifest.task_type}); leave it out"
+                + ("" if manifest.label_type.is_number else ", or take train.loss.class_weight=balanced")
             )
 
 
