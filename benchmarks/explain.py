@@ -120,8 +120,8 @@ def of_method(around: Iterator[tuple[ScoredNeighborhood, Array]], method: Effect
         chosen = np.zeros((2, len(truth)), bool)
         chosen[0, np.argsort(-effect, kind="stable")[: truth.sum()]] = True
         chosen[1, rng.permutation(len(truth))[: truth.sum()]] = True
-        score = scored.scores(scored.variants(1))[0]
-        lost = score - scored.scores(edges_left_out(scored, np.concatenate([chosen, ~chosen])))
+        score = scored.scores(scored.variants(1))[0, 0]
+        lost = score - scored.scores(edges_left_out(scored, np.concatenate([chosen, ~chosen])))[:, 0]
         found.append((auc(effect, truth), *lost, seconds))
     of = np.array(found).mean(0)
     return Found(of[0], of[1] - of[2], of[3] - of[4], float(np.median([one[5] for one in found])))
@@ -132,7 +132,7 @@ def alone(around: Iterator[tuple[ScoredNeighborhood, Array]]) -> str:
     moved = []
     for scored, truth in around:
         each = np.concatenate([np.eye(len(truth), dtype=bool), truth[None]])
-        change = np.abs(scored.scores(scored.variants(1))[0] - scored.scores(edges_left_out(scored, each)))
+        change = np.abs(scored.scores(scored.variants(1)) - scored.scores(edges_left_out(scored, each)))[:, 0]
         moved.append((change[:-1][truth].mean(), change[:-1][~truth].mean(), change[-1]))
     one, other, every = np.array(moved).mean(0)
     return f"without one edge of the motif {one:.3f}, without one other {other:.3f}, without the motif {every:.3f}"
@@ -153,7 +153,7 @@ def ours(options: dict[str, Any]) -> Effects:
     def effects(scored: ScoredNeighborhood) -> Array:
         found = next(one for one in explainer.explain(scored).effects if one.part == "edge")
         effect = np.zeros(len(scored.hood.units))
-        effect[found.place] = found.strength  # what moves a score, up or down
+        effect[found.place] = np.abs(found.moved)  # what moves a score, up or down
         return effect
 
     return effects
@@ -213,7 +213,7 @@ def shapley(scored: ScoredNeighborhood) -> Array:
     for _ in range(50):
         order = rng.permutation(count)
         removed = np.argsort(order)[None] < np.arange(count + 1)[:, None]
-        odds = [scored.odds(edges_left_out(scored, removed[some]))[:, 1] for some in slices(count + 1, scored.at_once)]
+        odds = [scored.scores(edges_left_out(scored, removed[some]))[:, 1] for some in slices(count + 1, scored.at_once)]
         total[order] -= np.diff(np.concatenate(odds))
     return np.abs(total)
 
