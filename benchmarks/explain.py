@@ -213,7 +213,8 @@ def shapley(scored: ScoredNeighborhood) -> Array:
     for _ in range(50):
         order = rng.permutation(count)
         removed = np.argsort(order)[None] < np.arange(count + 1)[:, None]
-        odds = [scored.scores(edges_left_out(scored, removed[some]))[:, 1] for some in slices(count + 1, scored.at_once)]
+        parts = slices(count + 1, scored.at_once)
+        odds = [scored.scores(edges_left_out(scored, removed[some]))[:, 1] for some in parts]
         total[order] -= np.diff(np.concatenate(odds))
     return np.abs(total)
 
