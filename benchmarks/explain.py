@@ -37,7 +37,7 @@ from benchmarks.gnn_report import machine, print_machine
 from configs.registry import EXPLAINERS, MODELS
 from models.base import GraphModel
 from models.block import Batch
-from tasks.arrays import blocks
+from tasks.arrays import Array, blocks
 from tasks.explain.asked_score import asked_score
 from tasks.explain.features import Features
 from tasks.explain.neighborhood import edge_ends
@@ -45,7 +45,7 @@ from tasks.explain.scored import ScoredNeighborhood, edges_left_out
 from tasks.inference.predictor import Predictor
 from tasks.sampling.rows.features import FeatureSource, whole_graph
 from tasks.storage.graph_facts import graph_facts
-from tasks.storage.graph_store import Array, GraphStore
+from tasks.storage.graph_store import GraphStore
 
 OURS: dict[str, dict[str, Any]] = {
     "removal": {"name": "removal", "most": 100_000},
@@ -121,8 +121,8 @@ def of_method(around: Iterator[tuple[ScoredNeighborhood, Array]], method: Effect
         chosen = np.zeros((2, len(truth)), bool)
         chosen[0, np.argsort(-effect, kind="stable")[: truth.sum()]] = True
         chosen[1, rng.permutation(len(truth))[: truth.sum()]] = True
-        score = scored.scores(scored.variants(1))[0]
-        lost = score - scored.scores(edges_left_out(scored, np.concatenate([chosen, ~chosen])))
+        score = scored.scores(scored.variants(1))[0, 0]
+        lost = score - scored.scores(edges_left_out(scored, np.concatenate([chosen, ~chosen])))[:, 0]
         found.append((auc(effect, truth), *lost, seconds))
     of = np.array(found).mean(0)
     return Found(of[0], of[1] - of[2], of[3] - of[4], float(np.median([one[5] for one in found])))
@@ -133,7 +133,7 @@ def alone(around: Iterator[tuple[ScoredNeighborhood, Array]]) -> str:
     moved = []
     for scored, truth in around:
         each = np.concatenate([np.eye(len(truth), dtype=bool), truth[None]])
-        change = np.abs(scored.scores(scored.variants(1))[0] - scored.scores(edges_left_out(scored, each)))
+        change = np.abs(scored.scores(scored.variants(1)) - scored.scores(edges_left_out(scored, each)))[:, 0]
         moved.append((change[:-1][truth].mean(), change[:-1][~truth].mean(), change[-1]))
     one, other, every = np.array(moved).mean(0)
     return f"without one edge of the motif {one:.3f}, without one other {other:.3f}, without the motif {every:.3f}"
@@ -154,7 +154,7 @@ def ours(options: dict[str, Any]) -> Effects:
     def effects(scored: ScoredNeighborhood) -> Array:
         found = next(one for one in explainer.explain(scored).effects if one.part == "edge")
         effect = np.zeros(len(scored.hood.units))
-        effect[found.place] = found.strength  # what moves a score, up or down
+        effect[found.place] = np.abs(found.moved)  # what moves a score, up or down
         return effect
 
     return effects
@@ -214,7 +214,8 @@ def shapley(scored: ScoredNeighborhood) -> Array:
     for _ in range(50):
         order = rng.permutation(count)
         removed = np.argsort(order)[None] < np.arange(count + 1)[:, None]
-        odds = [scored.odds(edges_left_out(scored, removed[some]))[:, 1] for some in blocks(count + 1, scored.at_once)]
+        parts = blocks(count + 1, scored.at_once)
+        odds = [scored.scores(edges_left_out(scored, removed[some]))[:, 1] for some in parts]
         total[order] -= np.diff(np.concatenate(odds))
     return np.abs(total)
 

@@ -135,7 +135,7 @@ class TrainConfig(TrainBase, _GradientOptions):
         "sampling",
     }
 
-    gone: ClassVar[dict[str, str]] = {
+    gone: ClassVar[Mapping[str, str]] = {
         **TrainBase.gone,
         "class_weight": "it is one of the loss: train.loss.class_weight",
     }

@@ -6,6 +6,7 @@ better than they are.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +26,10 @@ _RANGE = (0.02, 50.0)
 _RULES = ("f1", *(f"precision={p}" for p in (0.5, 0.8, 0.9, 0.95)), *(f"share={s}" for s in (0.01, 0.05, 0.1)))
 _LEAST_GAP = 1e-4
 """Below the lowest score, of which there is no middle; of what it amounts to."""
+_DECIDED = ("accuracy", "f1_macro", "f1_micro")
+"""Metrics that a threshold decides; others go by all scores."""
+_NEVER = 1e9
+"""What no score is above."""
 _FEWEST_FLAGGED = 20
 """Rows that a precision is of: that of a few says nothing of others."""
 
@@ -69,6 +74,16 @@ def threshold_by(rule: str, valid: Prediction, costs: CostsConfig | None) -> Thr
     assert binary is not None, "the rule was looked at before (`tasks.kinds.measurable.check_graph`)"
     chosen = choose_threshold(rule, OrderedRows.of(*binary), costs)
     return None if chosen is None else Threshold(valid.positive_class, _probability(chosen))
+
+
+def decided_metrics(
+    prediction: Prediction, threshold: Threshold, measure: Callable[[Prediction], dict[str, float]]
+) -> dict[str, float]:
+    """Return accuracy and F1, those of them that `measure` has, where a threshold decides, not the likelier class."""
+    assert prediction.scores is not None
+    scores, at = np.array(prediction.scores, np.float64).reshape(len(prediction.scores), -1), threshold.probability
+    scores[:, min(threshold.code, scores.shape[1] - 1)] -= np.log(at / (1 - at)) if at < 1 else _NEVER
+    return {name: value for name, value in measure(replace(prediction, scores=scores)).items() if name in _DECIDED}
 
 
 def _probability(score: float) -> float:

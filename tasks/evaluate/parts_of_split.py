@@ -12,6 +12,7 @@ import pyarrow.compute as compute
 from configs.errors import DataError
 from configs.label_types import LabelType
 from tasks.arrays import Array
+from tasks.evaluators.metrics import ranks
 from tasks.evaluators.prediction import Prediction
 
 MOST_WRONG = 10
@@ -27,9 +28,10 @@ def in_groups(
     """Return for wanted columns, (n,) each, their groups with `name`, `rows` and `metric`, where there are several.
 
     Numbers and times are cut into fifths, texts into the most frequent ones; dictionaries are groups. `metric` may
-    raise DataError where a group does not define it: it is None there.
+    raise DataError where a group does not define it: it is None there, and `positives`, rows of the class that is
+    looked for, say why; they are None where there is no such class.
     """
-    groups = dict[str, list[dict[str, Any]]]()
+    groups, positive = dict[str, list[dict[str, Any]]](), _positive_rows(prediction)
     for column in wanted:
         if column not in columns:  # of one part or component, or degrees where there are no edges
             continue
@@ -43,10 +45,21 @@ def in_groups(
                 value: float | None = metric(prediction.taken(rows))
             except DataError:
                 value = None
-            found.append({"name": name, "rows": len(rows), "metric": value})
+            positives = None if positive is None else int(positive[rows].sum())
+            found.append({"name": name, "rows": len(rows), "positives": positives, "metric": value})
         if len(found) > 1:
             groups[column] = found
     return groups
+
+
+def _positive_rows(prediction: Prediction) -> Array | None:
+    """Return which rows are of the class that is looked for, bool (n,); None: there are not two classes."""
+    if prediction.label is None or prediction.scores is None:
+        return None
+    label, scores = (values.reshape(len(values), -1) for values in (prediction.label, prediction.scores))
+    if label.shape[1] > 1 or scores.shape[1] > 2 or not np.isin(label[label >= 0], (0, 1)).all():
+        return None
+    return label[:, 0] == prediction.positive_class
 
 
 def _cut(values: pa.Array) -> tuple[list[str], Array]:
@@ -89,8 +102,10 @@ def most_wrong(prediction: Prediction, kind: LabelType) -> Array:
     """Return the labelled rows that are the least likely by what is predicted, the worst first: int64 (k,).
 
     By -log of the label's probability, of several labels their sum; of numbers by the error in standard deviations of
-    the labels.
+    the labels; edges by their rank among negatives.
     """
+    if prediction.positive is not None:
+        return np.argsort(-ranks(*prediction.pairs()), kind="stable")[:MOST_WRONG]
     assert prediction.label is not None
     given = prediction.label.reshape(len(prediction.label), -1)
     rows = np.flatnonzero((given >= 0).all(axis=1) if given.dtype.kind == "i" else ~np.isnan(given).all(axis=1))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from configs.layout_options import LayoutOptions
 from configs.values.deciding import CostsConfig, say_rule
 from tasks.arrays import Array
 from tasks.controls.suite import Controls, fitted_controls
-from tasks.evaluate.decisions import DecisionsSeen, threshold_by
+from tasks.evaluate.decisions import DecisionsSeen, decided_metrics, threshold_by
 from tasks.evaluate.intervals import Measuring
 from tasks.evaluate.parts_of_split import in_groups, most_wrong
 from tasks.evaluators.prediction import Prediction
@@ -37,6 +37,8 @@ from tasks.supervise import ERROR_FILE, finish_job, read_job, report_progress, w
 
 _EXPLAINED = 5
 """Rows whose scores are explained, of those that the model is most wrong about."""
+_REASONS = 2
+"""Neighbours, edges and features each that are named for one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +104,9 @@ class Evaluation:
                     sure.keep(name, values)
                 report["intervals"][split] = sure.intervals()
                 report["telling_rows"][split] = self.kind.judging(self.manifest, prediction).telling_rows
+                if self.threshold is not None:
+                    values = decided_metrics(prediction, self.threshold, self.measuring.measure)
+                    report.setdefault("at_threshold", {})[split] = values
                 if split == drawn:
                     report |= {"split": split, **self.kind.diagnose(self.opened, split, prediction)}
                     if self.threshold is not None:
@@ -164,7 +169,7 @@ class Evaluation:
     def _parts_of(self, rows: TaskRows, prediction: Prediction) -> dict[str, Any]:
         """Return the metric in groups of a split's rows, and the rows that the model is most wrong about."""
         of_pairs = prediction.ranks_each_edge or self.kind.groups_lists
-        if prediction.label is None and not of_pairs:
+        if prediction.label is None and prediction.positive is None and not of_pairs:
             return {}
         metric, wanted = self.measuring.metric, self.job.groups
         opened = self.opened
@@ -175,14 +180,13 @@ class Evaluation:
             lambda some: self.measuring.evaluator(some)[metric],
             list(columns) if of_pairs else wanted,
         )
-        if self.manifest.heads or prediction.label is None:
+        if self.manifest.heads or (prediction.label is None and prediction.positive is None):
             return {"groups": groups}
         worst = most_wrong(prediction, self.manifest.label_type)
-        told = TaskRows(rows.items[worst], rows.split, prediction.label[worst])
+        taken, relations = prediction.taken(worst), None if rows.relations is None else rows.relations[worst]
+        told = replace(rows, items=rows.items[worst], label=taken.label, relations=relations)
         deciding = Deciding(self.opened.names, threshold=self.threshold)
-        [worst_columns] = (
-            self.kind.columns(self.opened, told, prediction.taken(worst), deciding) if len(worst) else [{}]
-        )
+        worst_columns = next(self.kind.columns(self.opened, told, taken, deciding)) if len(worst) else {}
         shown = (name for name in worst_columns if name != "split" and not name.startswith(PROBABILITY))
         wrong = {name: worst_columns[name].to_pylist() for name in shown}
         return {"groups": groups, "most_wrong": wrong, **self._explained(told.items)}
@@ -201,7 +205,7 @@ class Evaluation:
         except RecipeError as error:
             self.notes.append(f"evaluate.explain: {error}")
             return {}
-        return {"explained": [{"score": answer.head, "why": "; ".join(answer.sentences())} for answer in answers]}
+        return {"explained": [{"score": answer.head, "why": answer.reasons(_REASONS)} for answer in answers]}
 
     def _columns(self, rows: TaskRows) -> dict[str, Any]:
         """Return by how much columns matter over all rows, where that is asked for."""

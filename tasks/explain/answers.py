@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +17,9 @@ from tasks.explain.base import Effects, Explanation
 from tasks.explain.neighborhood import Neighborhood
 
 _MOST, _LEAST_SHARE = 4, 0.02
-"""Sentences of each part; effects below this share of the largest need none."""
+"""Reasons of each part; effects below this share of the largest need none."""
+_NEAR_END = 0.01
+"""From 0 or 1: probabilities that lie so near differ by their odds more than by themselves."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,10 @@ class Answer:
     method: str
     hood: Neighborhood
     words: Words
+    ends: Array
+    """int64 (1,) or (2,): local numbers of the node, or of both ends of the pair, edge or triple."""
+    directed: bool = False
+    """Whether such a pair goes from one end to the other."""
 
     @property
     def title(self) -> str:
@@ -90,29 +97,37 @@ class Answer:
             }
         )
 
-    def sentences(self) -> list[str]:
-        """Say what the strongest parts did: tables and neighbours, edges that tell more than these, features."""
-        asked = set(self.asked.values())
-        rows = sorted(self.table.to_pylist(), key=lambda row: (row["part"] == "edge", -_strength(row)))
-        largest, of_node = max((abs(row["effect"]) for row in rows), default=0), dict[Any, float]()
-        told: dict[str, list[str]] = {"table": [], "node": [], "edge": [], "feature": []}
+    def reasons(self, most: int = _MOST) -> list[tuple[str, str]]:
+        """Return what moved the score, and the score without it or by how much: `without acc-1`, `.412`.
+
+        At most so many tables, neighbours, edges that tell more than these, and features, the strongest first.
+        """
+        rows = sorted(self.table.to_pylist(), key=lambda row: (row["part"] == "edge", -abs(moved(row))))
+        largest, of_node = max((abs(moved(row)) for row in rows), default=0), dict[Any, float]()
+        reasons: dict[str, list[tuple[str, str]]] = {"table": [], "node": [], "edge": [], "feature": []}
         for row in rows:
-            part, source, effect = row["part"], row["source"], row["effect"]
+            part, effect = row["part"], moved(row)
             if part == "node":
-                of_node[source] = effect
-            if abs(effect) < _LEAST_SHARE * largest or not effect or len(told[part]) == _MOST:
+                of_node[row["source"]] = effect
+            if abs(effect) < _LEAST_SHARE * largest or not effect or len(reasons[part]) == most:
                 continue
-            ends = {source, row["target"]}
-            if part == "edge" and ends & asked and any(abs(of_node.get(end, 9e9) - effect) < 1e-6 for end in ends):
+            ends = row["source"], row["target"]
+            if part == "edge" and any(math.isclose(of_node.get(end, math.nan), effect, rel_tol=1e-3) for end in ends):
                 continue  # leaving the neighbour out says it already
             what = self._what(row)
             if row["score_without"] is None:
-                told[part].append(f"{what}: {'+' if effect > 0 else ''}{figure(effect)}")
-            elif part == "feature":
-                told[part].append(f"with {what} as usual: {figure(row['score_without'])}")
-            else:
-                told[part].append(f"without {what}: {figure(row['score_without'])}")
-        return [*chain(*told.values())] or ["nothing that can be left out moves the score"]
+                reasons[part].append((what, signed(effect)))
+                continue
+            outcome = figure(row["score_without"])
+            if row["effect_log_odds"] is not None and not _NEAR_END < row["score"] < 1 - _NEAR_END:
+                outcome += f" (log odds {signed(-effect)})"
+            reasons[part].append((f"with {what} as usual" if part == "feature" else f"without {what}", outcome))
+        return [*chain(*reasons.values())]
+
+    def sentences(self) -> list[str]:
+        """Say the same in a sentence each."""
+        told = [f"{what}: {outcome}" for what, outcome in self.reasons()]
+        return told or ["nothing that can be left out moves the score"]
 
     def _what(self, row: dict[str, Any]) -> str:
         source, count = row["source"], row["count"]
@@ -130,8 +145,10 @@ class Answer:
         return row["feature"] if of in (None, self.asked.get("node")) else f"{row['feature']} of {of}"
 
 
-def _strength(row: dict[str, Any]) -> float:
-    return abs(row["effect"] if row["effect_log_odds"] is None else row["effect_log_odds"])
+def moved(row: dict[str, Any]) -> float:
+    """Return by how much a part of the table moved the score: of probabilities the logarithm of their odds."""
+    odds: float | None = row["effect_log_odds"]
+    return float(row["effect"] if odds is None else odds)
 
 
 def relation_words(edge_types: Sequence[str]) -> list[str]:
@@ -140,6 +157,16 @@ def relation_words(edge_types: Sequence[str]) -> list[str]:
 
 
 def figure(value: float) -> str:
-    """Return a score in few digits: .93, 17.2, 1.3e-05."""
-    text = f"{value:.3f}" if 0.001 <= abs(value) < 10 or value == 0 else f"{value:.3g}"
+    """Return a score in few digits, as many as tell it from 0 and 1: .930, 17.2, 1.3e-05, .99993, 1 - 3.0e-08."""
+    if 0 < 1 - value < _NEAR_END:
+        beside = 1 - value
+        digits = 1 - math.floor(math.log10(beside))
+        text = f"{value:.{digits}f}" if beside > 1e-6 else f"1 - {beside:.1e}"
+    else:
+        text = f"{value:.3f}" if 0.1 <= abs(value) < 10 or value == 0 else f"{value:.3g}"
     return text.replace("0.", ".", 1) if text.startswith(("0.", "-0.")) else text
+
+
+def signed(value: float) -> str:
+    """Return a difference in few digits: +.412, -2.10."""
+    return f"{'+' if value > 0 else ''}{figure(value)}"

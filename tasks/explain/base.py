@@ -36,13 +36,13 @@ class Effects:
     """int64 (n,): of neighbours, the edges that go with them."""
 
     @property
-    def strength(self) -> Array:
-        """How much each part moved the score, float64 (n,)."""
-        return np.abs(self.effect if self.odds is None else self.odds)
+    def moved(self) -> Array:
+        """By how much each part moved the score, up or down, float64 (n,)."""
+        return self.effect if self.odds is None else self.odds
 
     def strongest(self) -> Effects:
         """Return the parts of the largest effects first."""
-        order = np.argsort(-self.strength, kind="stable")
+        order = np.argsort(-np.abs(self.moved), kind="stable")
         taken: dict[str, Any] = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
         return replace(self, **{name: value[order] for name, value in taken.items()})
 

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from configs.errors import RecipeError
-from models.relational.base import RelationalModel
 from tasks.arrays import Array
 from tasks.evaluators.prediction import Prediction
 from tasks.explain.features import Features
@@ -23,6 +22,7 @@ from tasks.inference.predictor import Predictor
 from tasks.kinds.base import Kind, TaskRows
 from tasks.processes.memory import available_bytes
 from tasks.storage.graph_store import GraphStore
+from tasks.storage.manifests import array_of_type
 
 _ROWS, _MOST_COLUMNS = 2000, 50
 _DRAWS, _STUDENT = 5, 2.776
@@ -36,8 +36,6 @@ def columns_by_loss(
 
     Of at most 2,000 of the rows and the first 50 columns. Raises RecipeError: the columns cannot be dealt out.
     """
-    if isinstance(opened.model, RelationalModel):
-        raise RecipeError("columns of databases are not dealt out anew")
     rng, store = np.random.default_rng(seed), GraphStore(opened.store.folder, opened.store.manifest)
     columns = _columns(opened)[:_MOST_COLUMNS]
     if not columns:
@@ -76,7 +74,7 @@ def columns_by_loss(
 
 def _columns(opened: Opened) -> list[tuple[str, dict[str, Array]]]:
     """Return the name of each column, and its numbers' places in the arrays that hold it."""
-    found = list[tuple[str, dict[str, Array]]]()
+    found = _columns_of_types(opened.store)
     for prefixes, suffix in ((("",), ""), (("edge_", "scored_"), " (edges)")):
         of_kind: dict[str, dict[str, Array]] = {}
         for prefix in prefixes:
@@ -91,10 +89,23 @@ def _columns(opened: Opened) -> list[tuple[str, dict[str, Array]]]:
     return found
 
 
+def _columns_of_types(store: GraphStore) -> list[tuple[str, dict[str, Array]]]:
+    """Return the same of columns in arrays of their types' own, as databases have them."""
+    found, widths = dict[str, dict[str, Array]](), store.manifest.report.get("columns", {})
+    for table in ("feat", "feat_cat"):
+        names = np.repeat([*widths.get(table, ())], [*widths.get(table, {}).values()])
+        for kind, columns in store.manifest.type_columns.items():
+            numbers = np.array(columns.numeric if table == "feat" else columns.categorical, np.int64)
+            if array_of_type(table, kind) in store:
+                for name in dict.fromkeys(names[numbers].tolist()):
+                    found.setdefault(name, {})[array_of_type(table, kind)] = np.flatnonzero(names[numbers] == name)
+    return [*found.items()]
+
+
 def _order(opened: Opened, table: str, count: int, rng: np.random.Generator) -> Array:
     """Return rows in an order in which each is of the type that it was, int64 (n,)."""
     of_edges = opened.store.get("edge_type") if table.startswith("edge") else None
-    types = opened.ids.type_numbers() if table.startswith("feat") else of_edges
+    types = opened.ids.type_numbers() if table in ("feat", "feat_cat") else of_edges
     types = np.zeros(count, np.int8) if types is None else np.asarray(types)
     drawn, order = rng.permutation(count), np.empty(count, np.int64)
     order[np.argsort(types, kind="stable")] = drawn[np.argsort(types[drawn], kind="stable")]

@@ -61,7 +61,8 @@ def explain_items(
             explanation.notes.append("the neighbourhood is large: of a sample of it, whose score is near the predicted")
         words = Words(opened.ids.lookup(scored.hood.nodes), scored.names, relations, either_way)
         asked = _asked(opened, np.atleast_1d(item), of_edge=scored.own is not None)
-        yield Answer(asked, scored.asked.said(classes), explanation, config.name, scored.hood, words)
+        of_pairs = scored.rows, opened.dataset.manifest.directed
+        yield Answer(asked, scored.asked.said(classes), explanation, config.name, scored.hood, words, *of_pairs)
 
 
 def _asked(opened: Opened, item: Array, *, of_edge: bool) -> dict[str, Any]:

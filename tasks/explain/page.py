@@ -5,7 +5,7 @@ A neighbourhood is drawn as points on rings around what is explained, with the e
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
@@ -14,13 +14,17 @@ from typing import Any
 import numpy as np
 
 from tasks.arrays import Array
-from tasks.explain.answers import Answer, figure
+from tasks.explain.answers import Answer, figure, moved, signed
 from tasks.explain.neighborhood import Neighborhood
 
 MOST_ON_PAGE = 100
 _ROWS = 25
-_MOST_EDGES, _MOST_NODES, _MOST_LABELS, _LETTERS = 30, 12, 14, 14
-_RING, _ROOM = 90.0, np.array([70.0, 40.0])
+_MOST_EDGES, _MOST_NODES, _LETTERS = 30, 12, 14
+_RING, _ROOM, _BEND = 110.0, np.array([110.0, 60.0]), 9.0
+_LETTER, _LINE = 8.6, 15.0
+"""Pixels that a letter is wide, about, and a line high."""
+
+Point = tuple[float, float]
 
 
 def render_page(answers: Sequence[Answer], title: str, method: str, left_out: int) -> str:
@@ -36,43 +40,107 @@ def render_page(answers: Sequence[Answer], title: str, method: str, left_out: in
 
 
 def _strongest(answer: Answer) -> list[dict[str, Any]]:
-    rows = answer.table.to_pylist()
-    return sorted(rows, key=lambda row: -abs(row["effect"]))[:_ROWS]
+    return sorted(answer.table.to_pylist(), key=lambda row: -abs(moved(row)))[:_ROWS]
 
 
 def draw(answer: Answer) -> dict[str, Any]:
-    """Return `points` and `lines` of an SVG, in pixels, its view `box`, and how many edges are `left_out`.
+    """Return `lines`, `points` and `labels` of an SVG, in pixels, its view `box` and `width`, and how many edges are
+    `left_out`.
 
-    Shown are the strongest edges and neighbours, and what joins these to what is explained.
+    Shown are the strongest edges and neighbours, what joins these to what is explained, and an asked pair itself.
     """
-    hood, names = answer.hood, answer.words.nodes
-    units, effect, of_node = hood.units, np.zeros(len(hood.units)), np.zeros(len(hood.nodes))
+    hood, names = answer.hood, answer.words.nodes.to_pylist()
+    units, effect, of_node, of_what = hood.units, np.zeros(len(hood.units)), np.zeros(len(hood.nodes)), ""
     for part in answer.explanation.effects:
         if part.part in ("edge", "node"):
-            (effect if part.part == "edge" else of_node)[part.place] = part.effect
+            (effect if part.part == "edge" else of_node)[part.place] = part.moved
+            of_what = "" if part.odds is None else " log odds"
     shown, parent = _joined(hood, effect, of_node)
     place = _places(hood, parent)
-    corners = np.array([*place.values()])
-    middle, half = (corners.max(0) + corners.min(0)) / 2, np.maximum(np.ptp(corners, axis=0) / 2, _RING) + _ROOM
-    strength = np.abs(of_node) / max(np.abs(of_node).max(initial=0), 1e-30)
     share = np.abs(effect) / max(np.abs(effect).max(initial=0), 1e-30)
+    strength = np.abs(of_node) / max(np.abs(of_node).max(initial=0), 1e-30)
     for unit in shown:
         strength[[units.source[unit], units.target[unit]]] += share[unit]
-    labelled = np.argsort(-np.where(hood.hop == 0, np.inf, strength), kind="stable")[:_MOST_LABELS].tolist()
-    lines, points = [], []
+    radius = {node: 11.0 if hood.hop[node] == 0 else 4 + 3 * min(float(strength[node]), 2.0) for node in place}
+    drawn = list[tuple[int, int, dict[str, Any]]]()
     for unit in sorted(shown, key=lambda one: share[one]):
         source, target = int(units.source[unit]), int(units.target[unit])
-        ends = dict(zip(("x1", "y1", "x2", "y2"), (*place[source], *place[target]), strict=True))
-        title = f"{names[source]} to {names[target]}: {effect[unit]:+.4g}"
-        lines.append({**ends, "width": round(1 + 5 * share[unit], 1), "kind": _sign(effect[unit]), "title": title})
-    for node, (x, y) in place.items():
-        is_seed, name = hood.hop[node] == 0, str(names[node])
-        radius = 11 if is_seed else round(4 + 3 * min(strength[node], 2.0), 1)
-        label = (name if len(name) <= _LETTERS else f"{name[: _LETTERS - 1]}…") if node in labelled else ""
-        look = {"radius": radius, "kind": "seed" if is_seed else _sign(of_node[node]), "label": label}
-        points.append({"x": x, "y": y, **look, "title": f"{name}: {of_node[node]:+.4g}"})
+        relation = answer.words.relations[units.relation[unit]] if answer.words.relations else ""
+        way = "and" if relation in answer.words.either_way else "to"
+        title = f"{names[source]} {way} {names[target]}: {signed(effect[unit])}{of_what}"
+        look = {"width": round(1 + 5 * share[unit], 1), "kind": _sign(effect[unit]), "arrow": way == "to"}
+        drawn.append((source, target, {**look, "title": title}))
+    if len(answer.ends) == 2:
+        source, target = answer.ends.tolist()
+        title = f"asked about: {names[source]} {'to' if answer.directed else 'and'} {names[target]}"
+        drawn.append((source, target, {"width": 3, "kind": "asked", "arrow": answer.directed, "title": title}))
+    beside = Counter(tuple(sorted(ends)) for *ends, _ in drawn)
+    lines, nth = [], Counter[tuple[int, ...]]()
+    for source, target, look in drawn:
+        pair = tuple(sorted((source, target)))
+        bend = _BEND * (nth[pair] - (beside[pair] - 1) / 2) * (1 if source <= target else -1)
+        if source == target:
+            bend = _BEND * (1 + nth[pair])
+        nth[pair] += 1
+        head = 8 + 1.5 * look["width"] if look["arrow"] else 0.0
+        lines.append(look | _shape(place[source], place[target], bend, radius[target] + 2, head))
+    points = [
+        {
+            "x": x,
+            "y": y,
+            "radius": round(radius[node], 1),
+            "kind": "seed" if hood.hop[node] == 0 else _sign(of_node[node]),
+        }
+        | {"title": f"{names[node]}: {signed(of_node[node])}{of_what}" if of_node[node] else names[node]}
+        for node, (x, y) in place.items()
+    ]
+    order = sorted(place, key=lambda node: (hood.hop[node] > 0, -strength[node]))
+    corners = np.array([*place.values()])
+    middle, half = (corners.max(0) + corners.min(0)) / 2, np.ptp(corners, axis=0) / 2 + _ROOM
     box = " ".join(f"{number:.0f}" for number in (*(middle - half), *(2 * half)))
-    return {"lines": lines, "points": points, "box": box, "left_out": len(units) - len(shown)}
+    labels = _labels([(*place[node], radius[node], names[node]) for node in order])
+    drawn_of = {"lines": lines, "points": points, "labels": labels}
+    return {**drawn_of, "box": box, "width": round(2 * half[0]), "left_out": len(units) - len(shown)}
+
+
+def _shape(start: Point, end: Point, bend: float, short: float, head: float) -> dict[str, str]:
+    """Return an edge's SVG `path`, and its `head` of that length, empty: none; both stay `short` of the end's middle.
+
+    Edges beside each other bend apart, and loops lie outwards.
+    """
+    a, b = np.array(start), np.array(end)
+    if start == end:
+        far = float(np.linalg.norm(a))
+        out = (3 * bend + 2 * short) * (a / far if far else np.array([0.0, -1.0]))
+        aside = np.array([-out[1], out[0]])
+        first, last = a + out - aside, a + out + aside
+    else:
+        normal = np.array([a[1] - b[1], b[0] - a[0]]) / np.linalg.norm(b - a)
+        first = last = (a + b) / 2 + 2 * bend * normal
+    along = (b - last) / np.linalg.norm(b - last)
+    tip, foot = b - short * along, b - (short + head) * along
+    wide = 0.45 * head * np.array([-along[1], along[0]])
+    path, arrow = (
+        [f"{x:.1f} {y:.1f}" for x, y in some] for some in ((a, first, last, foot), (tip, foot + wide, foot - wide))
+    )
+    return {"path": "M{}C{} {} {}".format(*path), "head": "M{}L{}L{}z".format(*arrow) if head else ""}
+
+
+def _labels(points: Sequence[tuple[float, float, float, str]]) -> list[dict[str, Any]]:
+    """Return labels of points (x, y, radius, name), those first that come first; none lies on another or on a point."""
+    taken = [(x - radius, y - radius, x + radius, y + radius) for x, y, radius, _ in points]
+    labels = []
+    for x, y, radius, name in points:
+        text = name if len(name) <= _LETTERS else f"{name[: _LETTERS // 2 - 1]}…{name[-_LETTERS // 2 :]}"
+        width = _LETTER * len(text)
+        across, down = radius + 3 + width / 2, radius + 3 + _LINE / 2
+        for at_x, at_y in ((x, y - down), (x, y + down), (x + across, y), (x - across, y)):
+            box = at_x - width / 2, at_y - _LINE / 2, at_x + width / 2, at_y + _LINE / 2
+            if not any(box[0] < c and a < box[2] and box[1] < d and b < box[3] for a, b, c, d in taken):
+                taken.append(box)
+                labels.append({"x": round(at_x, 1), "y": round(at_y + 4, 1), "text": text, "title": name})
+                break
+    return labels
 
 
 def _joined(hood: Neighborhood, effect: Array, of_node: Array) -> tuple[set[int], dict[int, int]]:
@@ -96,7 +164,7 @@ def _joined(hood: Neighborhood, effect: Array, of_node: Array) -> tuple[set[int]
     return shown, parent
 
 
-def _places(hood: Neighborhood, parent: dict[int, int]) -> dict[int, tuple[float, float]]:
+def _places(hood: Neighborhood, parent: dict[int, int]) -> dict[int, Point]:
     """Return where nodes stand: each on its hop's ring, amid the nodes that hang on it."""
     children: dict[int, list[int]] = defaultdict(list)
     for node in sorted(parent):
@@ -115,7 +183,7 @@ def _places(hood: Neighborhood, parent: dict[int, int]) -> dict[int, tuple[float
     for node in parent:
         radius, at = (
             ring * (int(hood.hop[node]) + 0.5 * (len(children[-1]) > 1)),
-            2 * np.pi * (angle[node] + 0.5) / width,
+            2 * np.pi * angle[node] / width,
         )
         place[node] = round(radius * float(np.cos(at)), 1), round(0.8 * radius * float(np.sin(at)), 1)
     return place

@@ -48,7 +48,15 @@ def explain_rows(
         tables = pa.array([f"all sampled rows of {kind}" for kind in types])
         words = Words(pa.concat_arrays([*ids, tables]), [], relation_words(opened.store.manifest.edge_types))
         named = {"node": opened.ids.lookup(item[None])[0].as_py()}
-        yield Answer(named, rows.asked.said(classes), rows.explain(config.most), config.name, rows.hood, words)
+        yield Answer(
+            named,
+            rows.asked.said(classes),
+            rows.explain(config.most),
+            config.name,
+            rows.hood,
+            words,
+            np.array([rows.seed]),
+        )
 
 
 class SampledRows:
@@ -92,13 +100,13 @@ class SampledRows:
             "node": (rows, list(rows[:, None])),
         }
         for part, (places, left_out) in parts.items():
-            without = np.array([self._score(self._without(some)) for some in left_out])
-            found.append(Effects(part, score - without, places, without=without))
-        return Explanation(score, found, notes)
+            without = np.concatenate([np.empty((0, 2)), *(self._score(self._without(some)) for some in left_out)])
+            found.append(self.asked.effects(part, places, score[0], without))
+        return Explanation(float(score[0, 0]), found, notes)
 
-    def _score(self, batch: TypedBatch) -> float:
+    def _score(self, batch: TypedBatch) -> Array:
         with evaluating(self.model):
-            return float(self.asked.value(self.model(batch))[0])
+            return self.asked.scores(self.model(batch))
 
     def _without(self, rows: Array) -> TypedBatch:
         """Return the batch without edges from or to some rows."""

@@ -101,13 +101,8 @@ class ScoredNeighborhood:
         return max(1, min(_EDGES_A_PASS // max(1, edges), 64 * _EDGES_A_PASS // (rows * widest)))
 
     def scores(self, variants: Variants) -> Array:
-        """Score variants in one pass, as one graph of which each is a part: float64 (V,)."""
-        return self.odds(variants)[:, 0]
-
-    def odds(self, variants: Variants) -> Array:
-        """Return scores and, beside them, the same before they are squeezed between 0 and 1: float64 (V, 2)."""
-        outputs = self.outputs(variants)
-        return torch.stack([self.asked.value(outputs), self.asked.margin(outputs)], 1).cpu().numpy()
+        """Score variants in one pass, as one graph of which each is a part; as `AskedScore.scores`: float64 (V, 2)."""
+        return self.asked.scores(self.outputs(variants))
 
     def outputs(self, variants: Variants) -> Tensor:
         """Return the model's outputs, (V, C) or (V,)."""

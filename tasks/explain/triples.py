@@ -51,7 +51,8 @@ def explain_triples(opened: Opened, asked: Array, most: int) -> Iterator[Answer]
         words = Words(opened.ids.lookup(nodes, typed=typed), [], names.to_pylist())
         ids = opened.ids.lookup(np.array([head, tail]), typed=typed).to_pylist()
         of_asked = {"head": ids[0], "asked_relation": names[relation].as_py(), "tail": ids[1]}
-        yield Answer(of_asked, "score", explanation, METHOD, Neighborhood(nodes, hop, [], [], units, True), words)
+        hood = Neighborhood(nodes, hop, [], [], units, True)
+        yield Answer(of_asked, "score", explanation, METHOD, hood, words, local[:2], directed=True)
 
 
 def similarities(model: KnowledgeModel, asked: Array, triples: Array) -> tuple[float, Array]:

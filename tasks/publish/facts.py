@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from configs.metric_names import telling
 from tasks.storage.controls import CONTROLS
@@ -41,6 +42,12 @@ def score_rows(metrics: Metrics, controls: Mapping[str, Metrics]) -> list[ScoreR
         rows.append(ScoreRow(split, "", values))
         rows += [ScoreRow(split, name, splits[split]) for name, splits in controls.items() if split in splits]
     return rows
+
+
+def predicted_from(report: Mapping[str, Any]) -> str:
+    """Say which class is predicted from which probability on, by an evaluation's report in which a rule chose one."""
+    chosen = report["threshold"]
+    return f"{report['confusion']['classes'][chosen['code']]} from probability {chosen['probability']:.4f}"
 
 
 def metric_names(rows: Iterable[ScoreRow]) -> list[str]:

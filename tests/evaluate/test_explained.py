@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,18 @@ from tasks.inference.opened import Opened
 from tasks.inference.predictor import Predictor
 from tasks.kinds.base import TaskRows
 from tasks.kinds.of import kind_of
+from tasks.preprocess import features
+from tasks.preprocess.features import FeatureMatrices
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
+from tasks.storage.home import Home
 from tasks.storage.ids import IdMap
 from tests.finished import dataset, trained
-from tests.support import as_partition, node_graph
+from tests.sampling.relational.test_edges import shop
+from tests.support import as_partition, link_graph, node_graph
+
+FEATURES = ("feat", "feat_cat", "edge_feat", "edge_feat_cat")
 
 
 def accuracy(prediction: Prediction) -> float:
@@ -67,6 +74,51 @@ def test_a_column_that_is_not_read_loses_nothing(tmp_path: Path) -> None:
     assert np.array_equal(store["feat"], feat)
 
 
+@pytest.mark.parametrize("by_type", [True, False])
+def test_columns_of_a_database_are_dealt_out_in_their_own_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_type: bool
+) -> None:
+    def matrices(*args: Any, by_type: bool, chosen: bool = by_type) -> FeatureMatrices:
+        return FeatureMatrices(*args, by_type=by_type and chosen)
+
+    monkeypatch.setattr(features, "FeatureMatrices", matrices)
+    store = shop(Home.open(tmp_path))
+    tables = {name: np.array(store[name]) for name in store.manifest.arrays if name.partition(" ")[0] in FEATURES}
+    assert ("feat" not in tables) == by_type
+    moved = list[set[tuple[str, int]]]()
+
+    def score(predictor: Predictor, *_: Any) -> Prediction:
+        changed = {
+            (name, int(column))
+            for name in tables
+            for column in np.flatnonzero((predictor.store[name] != tables[name]).any(0))
+        }
+        moved.append(changed)
+        types = np.asarray(store["node_type"])
+        for name in tables.keys() & {"feat", "feat_cat"}:
+            for kind in range(types.max() + 1):
+                same = [np.sort(table[name][types == kind], axis=0) for table in (predictor.store, tables)]
+                np.testing.assert_array_equal(*same)
+        return Prediction()
+
+    labels = np.zeros(len(store["test_idx"]), np.int64)
+    opened: Any = SimpleNamespace(
+        store=store,
+        model=None,
+        predictor=Predictor(store),
+        ids=SimpleNamespace(type_numbers=lambda: np.asarray(store["node_type"])),
+    )
+    rows, kind = TaskRows(np.asarray(store["test_idx"], np.int64), "test", labels), SimpleNamespace(score=score)
+    found = columns_by_loss(opened, kind, rows, lambda _: 0.0, 0, tmp_path)  # type: ignore[arg-type]
+    report = store.manifest.report["columns"]
+    expected = {name for table in ("feat", "feat_cat") for name in report[table]}
+    assert {one["column"] for one in found if "(edges)" not in one["column"]} == expected
+    assert moved[0] == set()
+    each = [moved[1 + 5 * number] for number in range(len(found))]
+    assert [len(one) for one in each] == [1] * len(found)
+    assert len(set.union(*each)) == len(found), "each another one"
+
+
 @pytest.mark.parametrize("explain", [None, {"name": "removal"}])
 def test_a_report_tells_it_where_that_is_asked_for(tmp_path: Path, explain: Any) -> None:
     graph = as_partition(node_graph(tmp_path / "graph", num_nodes=301))
@@ -81,6 +133,24 @@ def test_a_report_tells_it_where_that_is_asked_for(tmp_path: Path, explain: Any)
     if explain is not None:
         worst = report["most_wrong"]["id"][:5]
         assert [one["score"].split(":")[0] for one in report["explained"]] == worst
-        assert all("without" in one["why"] or "as usual" in one["why"] for one in report["explained"])
+        reasons = [what for one in report["explained"] for what, _ in one["why"]]
+        assert all(what.startswith("without") or what.endswith("as usual") for what in reasons)
+        assert len(reasons) > 10
         assert len(report["columns"]) == 16
         assert not any("evaluate.explain" in note for note in report.get("notes", []))
+
+
+def test_the_worst_edges_are_explained_too(tmp_path: Path) -> None:
+    graph = as_partition(link_graph(tmp_path / "graph", dim=4))
+    data = dataset(tmp_path / "data", graph)
+    (graph.folder / "manifest.json").write_text(graph.manifest.model_dump_json())
+    checkpoint = trained(tmp_path / "train", graph, "graphsage").folder / "best.pt"
+    folders = {"checkpoint": checkpoint, "graph": graph.folder, "dataset": data.folder, "work": tmp_path}
+    sizes = {"label_shares": [], "most_labelled": 10, "batch_size": 64, "device": "cpu", "threads": 1}
+    asked = {"evaluator": {"name": "mrr"}, "splits": ["test"], "predictions": False, "explain": {"name": "removal"}}
+    report = evaluate(EvaluateJob(**folders, **sizes, **asked))["report"]  # type: ignore[arg-type]
+    worst = report["most_wrong"]
+    assert worst["rank"] == sorted(worst["rank"], reverse=True)
+    ends = [f"{source} {target}" for source, target in zip(worst["source"], worst["target"], strict=True)]
+    assert [one["score"].split(":")[0] for one in report["explained"]] == ends[:5]
+    assert all(one["why"] for one in report["explained"])

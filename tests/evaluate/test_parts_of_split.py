@@ -79,6 +79,30 @@ def test_a_metric_that_a_group_does_not_define_is_none_there() -> None:
     assert [group["metric"] for group in groups["x"]] == [None, None]
 
 
+@pytest.mark.parametrize("kind", ["binary", "two", "three", "labels", "links"])
+def test_positives_of_a_group_say_why_it_has_no_metric(kind: str) -> None:
+    score, label = np.array([[1.0], [2], [-1], [3]]), np.array([1, 0, -1, 0])
+    prediction = {
+        "binary": Prediction(scores=score, label=np.where(label < 0, np.nan, label)[:, None].astype(float)),
+        "two": Prediction(scores=np.hstack([score, -score]), label=label),
+        "three": Prediction(scores=np.hstack([score, -score, score]), label=label),
+        "labels": Prediction(
+            scores=np.hstack([score, score]), label=np.stack([label == 1, label == 0], 1).astype(float)
+        ),
+        "links": Prediction(positive=score[:, 0], negative=score[:, 0]),
+    }[kind]
+    groups = in_groups({"land": pa.array(["x", "x", "x", "y"])}, prediction, lambda some: 0.0, ["land"])
+    expected = [1, 0] if kind in ("binary", "two") else [None, None]
+    assert [group["positives"] for group in groups["land"]] == expected
+
+
+def test_the_worst_edges_are_those_with_most_negatives_above_them() -> None:
+    prediction = Prediction(
+        positive=np.array([0.3, 0.9, 0.1]), negative=np.array([[0.2, 0.8], [0.1, 0.2], [0.0, 0.05]])
+    )
+    assert most_wrong(prediction, label_type("link")).tolist()[0] == 0
+
+
 @pytest.mark.parametrize("kind", ["multiclass", "two", "binary", "multilabel", "regression"])
 def test_the_worst_rows_are_those_that_cost_most(kind: str) -> None:
     rng, width = np.random.default_rng(5), {"multiclass": 4, "two": 2, "multilabel": 3, "regression": 2}.get(kind, 1)

@@ -34,7 +34,7 @@ def test_weights_of_one_change_nothing_and_gradients_are_slopes(store: GraphStor
     scored = looked_at(store, name)
     soft = SoftScore(scored)
     score = scored.asked.value(soft.outputs(soft.ones))[0].item()
-    np.testing.assert_allclose(score, scored.scores(scored.variants(1))[0], atol=1e-6)
+    np.testing.assert_allclose(score, scored.scores(scored.variants(1))[0, 0], atol=1e-6)
     torch.manual_seed(3)
     weight, direction = 0.3 + 0.5 * torch.rand(len(soft.ones)), torch.randn(len(soft.ones))
     tables = {table: one.values for table, one in soft.numbers.items()}

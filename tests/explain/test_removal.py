@@ -89,10 +89,10 @@ def test_left_out_is_what_a_graph_without_it_scores(store: GraphStore, name: str
     assert hood.is_whole
     whole = probabilities(store, model, 17)
     assert code == whole.argmax()
-    np.testing.assert_allclose(scored.scores(scored.variants(3)), whole[code], atol=1e-6)
+    np.testing.assert_allclose(scored.scores(scored.variants(3))[:, 0], whole[code], atol=1e-6)
     rng = np.random.default_rng(0)
     units = rng.permutation(len(hood.units))[:12]
-    result = scored.scores(edges_left_out(scored, units[:, None] == np.arange(len(hood.units))))
+    result = scored.scores(edges_left_out(scored, units[:, None] == np.arange(len(hood.units))))[:, 0]
     for unit, value in zip(units, result, strict=True):
         u, v = (int(hood.nodes[end[unit]]) for end in (hood.units.source, hood.units.target))
         expected = probabilities(without(store, {(u, v), (v, u)}), model, 17)[code]
@@ -101,9 +101,9 @@ def test_left_out_is_what_a_graph_without_it_scores(store: GraphStore, name: str
     several[0, units] = True
     pairs = {(int(hood.nodes[hood.units.source[u]]), int(hood.nodes[hood.units.target[u]])) for u in units}
     expected = probabilities(without(store, pairs | {(v, u) for u, v in pairs}), model, 17)[code]
-    np.testing.assert_allclose(scored.scores(edges_left_out(scored, several))[0], expected, atol=1e-6)
+    np.testing.assert_allclose(scored.scores(edges_left_out(scored, several))[0, 0], expected, atol=1e-6)
     nodes = rng.permutation(np.flatnonzero(hood.hop > 0))[:9]
-    result = scored.scores(nodes_left_out(scored, nodes))
+    result = scored.scores(nodes_left_out(scored, nodes))[:, 0]
     indptr, indices = store["csc_indptr"], store["csc_indices"]
     for node, value in zip(hood.nodes[nodes].tolist(), result, strict=True):
         beside = {int(u) for u in indices[indptr[node] : indptr[node + 1]]}
@@ -138,7 +138,7 @@ def test_relations_are_units_of_their_own(tmp_path: Path) -> None:
     with evaluating(model):
         vectors = Predictor(store).node_vectors(model)
         expected = model.score(vectors[[3]], vectors[[11]]).item()
-    np.testing.assert_allclose(scored.scores(scored.variants(2)), expected, rtol=1e-5)
+    np.testing.assert_allclose(scored.scores(scored.variants(2))[:, 0], expected, rtol=1e-5)
     units = scored.hood.units
     types, indptr = np.asarray(store["edge_type"]), store["csc_indptr"]
     seen = set(zip(units.source.tolist(), units.target.tolist(), units.relation.tolist(), strict=True))

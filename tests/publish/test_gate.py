@@ -160,7 +160,8 @@ def test_a_model_that_does_not_beat_its_controls_is_not_promoted(
     assert not decision.promote
     assert decision.loud
     assert decision.short == "not above mean"
-    assert f"does not beat the training split's mean (mae: its median) ({control:.4f})" in decision.reason
+    word = "does not beat" if value == control else "is below" if higher else "is above"
+    assert f"{value:.4f} {word} the training split's mean (mae: its median) ({control:.4f})" in decision.reason
     assert "majority" not in decision.reason
     assert "graphmill promote demo@2 --force" in decision.reason
 
@@ -187,7 +188,7 @@ def test_other_controls_than_the_simple_ones_must_not_be_better() -> None:
     decision = decide(below, None, unasked)
     assert (decision.promote, decision.loud) == (False, True)
     assert decision.reason.startswith(
-        "valid/map 0.1000 does not beat what the entity itself was linked to most before, then what is popular (0.1020)"
+        "valid/map 0.1000 is below what the entity itself was linked to most before, then what is popular (0.1020)"
     )
 
 
@@ -197,6 +198,11 @@ def test_what_may_be_above_chance_by_chance_is_no_champion() -> None:
     decision = decide(replace(new, doubtful=frozenset({"chance", "features"})), None, unasked)
     assert (decision.promote, decision.loud) == (False, True)
     assert "rocauc 0.5060 does not beat chance (0.5000) by more than chance; by hand" in decision.reason
+    low = replace(
+        new, value=0.49, controls={"chance": 0.5, "majority": 0.48}, doubtful=frozenset({"chance", "majority"})
+    )
+    said = "is below chance (0.5000) and does not beat the majority class (0.4800) by more than chance; by hand"
+    assert said in decide(low, None, unasked).reason
     assert decide(replace(new, doubtful=frozenset({"features"})), None, unasked).promote
 
 

@@ -235,7 +235,7 @@ def test_so_it_does_the_controls_there(
     assert len(both.controls) == (2 if task == "node" else 5)
     assert first.controls == {name: splits["valid"][both.metric] for name, splits in both.controls.items()}
     assert not first.promoted
-    assert "does not beat a linear model" in first.reason
+    assert "is below a linear model" in first.reason
 
 
 def test_classes_go_by_their_names() -> None:

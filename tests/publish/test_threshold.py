@@ -14,6 +14,7 @@ from configs.load import build_recipe
 from configs.values.deciding import parse_rule, say_rule
 from tasks.apply.model.needs import DataNeeds
 from tasks.kinds.judged import Threshold
+from tasks.publish.report.page import result_table
 from tasks.publish.report.parts import ReportedRun
 from tasks.publish.report.sections.evaluation import section
 from tasks.storage.home import Home
@@ -61,6 +62,20 @@ def test_what_costs_least_is_predicted(tmp_path: Path, home: Home, monkeypatch: 
     test = table[table.split == "test"]
     counts = [[int(((test.label == true) & (test.prediction == said)).sum()) for said in classes] for true in classes]
     assert counts == evaluation.report["confusion"]["counts"]
+    result = result_table(evaluation, None)
+    assert result is not None
+    [decided] = [
+        row
+        for row in result.rows
+        if row[:2] == ("test", f"this model, {name} from probability {chosen['probability']:.4f}")
+    ]
+    shown_as = dict(zip(result.columns, decided, strict=True))
+    assert (
+        shown_as["accuracy"]
+        == f"{(test.label == test.prediction).mean():.4f}"
+        != f"{evaluation.metrics['test']['accuracy']:.4f}"
+    )
+    assert [shown_as[name] == "" for name in ("accuracy", "f1_macro")] == [False] * 2
     (published,) = {path.parent for path in home.root.rglob("data.json")}
     assert DataNeeds.read(published).threshold == Threshold(chosen["code"], chosen["probability"])
 

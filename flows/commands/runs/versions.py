@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from configs.errors import RecipeError
 from flows.terminal.console import out, table
 from flows.terminal.waiting import waiting
-from tasks.publish.gate.rules import CHAMPION, TAG, controls_text, happened, read_history
+from tasks.publish.gate.rules import CHAMPION, TAG, happened, read_history
 from tasks.publish.tracking.registered import find_version, model_versions
 from tasks.publish.tracking.registry import open_registry, open_tracker
 from tasks.publish.tracking.version_tags import ModelVersion
@@ -47,7 +47,7 @@ def promote(home: Home, reference: str, *, force: bool = False) -> dict[str, Any
         raise RecipeError(f"promote which version of {name}? name one: {name}@VERSION ({numbers})")
     version = find_version(registry, reference)
     unbeaten = version.gate.unbeaten
-    below = f"{version.gate.shown} does not beat {controls_text(unbeaten)}" if unbeaten else ""
+    below = version.gate.below_controls if unbeaten else ""
     if below and not force and CHAMPION not in version.aliases:
         raise RecipeError(
             f"{version.reference}: {below}; if it is to be champion: graphmill promote {reference} --force"

@@ -24,38 +24,37 @@ class Removal(Explainer):
     def explain(self, scored: ScoredNeighborhood) -> Explanation:
         """Leave each part out by itself."""
         hood, units, notes = scored.hood, scored.hood.units, list[str]()
-        score = scored.odds(scored.variants(1))[0]
+        score = scored.scores(scored.variants(1))[0]
         edges, nodes = self._candidates(scored)
         degree = sum(np.bincount(end, units.count, len(hood.nodes)) for end in (units.source, units.target))
 
-        def changes(parts: Array, left_out: Callable[[Array], Variants]) -> dict[str, Array]:
-            scores = [scored.odds(left_out(parts[some])) for some in blocks(len(parts), scored.at_once)]
-            without = np.concatenate([np.empty((0, 2)), *scores])
-            effect, odds = (score - without).T
-            return {"effect": effect, "odds": odds, "without": without[:, 0]}
+        def without(parts: Array, left_out: Callable[[Array], Variants]) -> Array:
+            scores = [scored.scores(left_out(parts[some])) for some in blocks(len(parts), scored.at_once)]
+            return np.concatenate([np.empty((0, 2)), *scores])
 
         def usual(some: Array) -> Variants:
             return replace(scored.variants(len(some)), place=some[:, 0], feature=some[:, 1])
 
         def features(part: Part, places: Array, columns: Array) -> Effects:
             parts = np.stack(np.meshgrid(places, columns, indexing="ij"), 2).reshape(-1, 2)[: self.config.most]
-            return Effects(part, place=parts[:, 0], feature=parts[:, 1], **changes(parts, usual))
+            return scored.asked.effects(part, parts[:, 0], score, without(parts, usual), feature=parts[:, 1])
 
         for kind, chosen, count in (("edges", edges, len(units)), ("neighbours", nodes, int((hood.hop > 0).sum()))):
             if len(chosen) < count:
                 notes.append(f"{len(chosen):,} of {count:,} {kind} were left out one by one, by the score's gradient")
-        without_edges = changes(edges, lambda some: edges_left_out(scored, some[:, None] == np.arange(len(units))))
-        without_nodes = changes(nodes, lambda some: nodes_left_out(scored, some))
+        of_edges = without(edges, lambda some: edges_left_out(scored, some[:, None] == np.arange(len(units))))
+        of_nodes = without(nodes, lambda some: nodes_left_out(scored, some))
+        count_of = np.asarray(degree)[nodes].astype(np.int64)
         found = [
-            Effects("edge", place=edges, **without_edges),
-            Effects("node", place=nodes, count=np.asarray(degree)[nodes].astype(np.int64), **without_nodes),
+            scored.asked.effects("edge", edges, score, of_edges),
+            scored.asked.effects("node", nodes, score, of_nodes, count=count_of),
             features("feature", np.flatnonzero(hood.hop == 0), np.arange(len(scored.columns.names))),
         ]
-        of_edges = np.arange(len(scored.columns.names), len(scored.names))
+        edge_columns = np.arange(len(scored.columns.names), len(scored.names))
         carriers = [np.array([-1])] if scored.own else []
         carriers += [found[0].strongest().place] if scored.reads_edge_columns else []
-        if carriers and len(of_edges):
-            found.append(features("edge feature", np.concatenate(carriers), of_edges))
+        if carriers and len(edge_columns):
+            found.append(features("edge feature", np.concatenate(carriers), edge_columns))
         return Explanation(float(score[0]), found, notes)
 
     def _candidates(self, scored: ScoredNeighborhood) -> tuple[Array, Array]:

@@ -73,6 +73,18 @@ class Candidate:
             or (name in CONSTANT_CONTROLS and name in self.doubtful)
         }
 
+    @property
+    def below_controls(self) -> str:
+        """What to say of a model that has `unbeaten` controls."""
+        better, others = dict[str, float](), dict[str, float]()
+        for name, bar in self.unbeaten.items():
+            (others if self.beats(bar) or bar == self.value else better)[name] = bar
+        said = [f"is {'below' if self.higher_is_better else 'above'} {controls_text(better)}"] if better else []
+        if others:
+            by_chance = " by more than chance" if any(map(self.beats, others.values())) else ""
+            said.append(f"does not beat {controls_text(others)}{by_chance}")
+        return f"{self.shown} {' and '.join(said)}"
+
 
 @dataclass(frozen=True)
 class Compared:
@@ -170,9 +182,8 @@ def decide(
     if math.isnan(new.value):
         return Decision(False, f"{new.metric} is not a number", "not a number", loud=True)
     if unbeaten := new.unbeaten:
-        by_chance = " by more than chance" if unbeaten.keys() <= new.doubtful else ""
-        reason = f"{new.shown} does not beat {controls_text(unbeaten)}{by_chance}; by hand all the same: {by_hand} "
-        reason += "--force (tracking.gate_controls says which controls count)"
+        reason = f"{new.below_controls}; by hand all the same: {by_hand} --force (tracking.gate_controls says which "
+        reason += "controls count)"
         return Decision(False, reason, f"not above {next(iter(unbeaten))}", loud=True)
     if old is None:
         return Decision(True, f"the first version with {new.shown}", "the first")

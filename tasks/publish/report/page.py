@@ -8,13 +8,14 @@ import json
 import pkgutil
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
 
 from configs.changes import all_rows, changed_rows
 from configs.schema import Recipe
-from tasks.publish.facts import metric_names, score_rows
+from tasks.publish.facts import metric_names, predicted_from, score_rows
 from tasks.publish.report import sections
 from tasks.publish.report.parts import ReportedRun, ReportTable, Section
 from tasks.publish.tracking.store_uris import how_to_open
@@ -80,19 +81,26 @@ def _sections(run: ReportedRun, warn: Callable[[str], None] | None) -> list[Sect
 def result_table(evaluation: EvalReport | None, gate: GateRecord | None) -> ReportTable | None:
     """Return what the model scored on each split, and beside it the controls on the same rows, and the champion.
 
-    Where the gate compared on fewer rows the model stands there twice: also with what it has on those.
+    Where the gate compared on fewer rows the model stands there twice: also with what it has on those. So it does where
+    `evaluate.threshold` decides: also with accuracy and F1 as predictions have them.
     """
     if evaluation is None:
         return None
     scored = score_rows(evaluation.metrics, evaluation.controls)
     names = metric_names(row for row in scored if not row.control)
-    rows = []
+    report, rows = evaluation.report, []
+    decided = report.get("at_threshold", {})
     for row in scored:
         who = CONTROLS[row.control].what if row.control else "this model"
         rows.append((row.split, who, *row.texts(names)))
+        if not row.control and row.split in decided:
+            at_threshold = replace(row, values=decided[row.split])
+            rows.append((row.split, f"this model, {predicted_from(report)}", *at_threshold.texts(names)))
         if gate is not None and not row.control and gate.metric.partition("/")[0] == row.split:
             rows += [(row.split, name, *texts) for name, texts in _compared(gate, row.values, names)]
     beside = "; controls, fitted to the training split, are what a model has to beat" if evaluation.controls else ""
+    if decided:
+        beside += "; accuracy and F1 are of the likelier class, but where a row names a probability"
     return ReportTable(
         f"Metrics of the best checkpoint{beside}", ("split", "scored by", *names), rows, figures=len(names)
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tasks.publish.facts import predicted_from
 from tasks.publish.plots import eval_plots
 from tasks.publish.report.parts import ReportedRun, ReportTable, Section
 from tasks.storage.controls import CONTROLS
@@ -13,6 +14,8 @@ from tasks.storage.outcomes import EvalReport
 ORDER = 60
 _MOST_CLASSES = 100
 _MOST_VALUES = 8
+_WHOLE = 1000
+"""From here on numbers have no decimals."""
 
 
 def section(run: ReportedRun) -> Section | None:
@@ -24,8 +27,7 @@ def section(run: ReportedRun) -> Section | None:
     made = Section("Evaluation in detail")
     made.facts = [(f"note {n + 1}", note) for n, note in enumerate(report.get("notes", []))]
     if chosen := report.get("threshold"):
-        said = f"{report['confusion']['classes'][chosen['code']]} from probability {chosen['probability']:.4f}"
-        made.facts.append(("predicted is", f"{said}: {chosen['rule']} on the validation split"))
+        made.facts.append(("predicted is", f"{predicted_from(report)}: {chosen['rule']} on the validation split"))
     made.tables = [table for table in _tables(evaluation, str(report.get("split"))) if table is not None]
     for _, caption, canvas in eval_plots.all_of(report):
         made.draw(canvas, caption)
@@ -36,18 +38,29 @@ def _tables(evaluation: EvalReport, split: str) -> list[ReportTable | None]:
     report = evaluation.report
     made = [_intervals(evaluation), _temperature(report, split), _thresholds(report, split)]
     for column, groups in report.get("groups", {}).items():
+        counts = ("rows",) if groups[0]["positives"] is None else ("rows", "positives")
         lines = [
-            (row["name"], f"{row['rows']:,}", "" if row["metric"] is None else f"{row['metric']:.4f}") for row in groups
+            (
+                row["name"],
+                *(f"{row[count]:,}" for count in counts),
+                "" if row["metric"] is None else f"{row['metric']:.4f}",
+            )
+            for row in groups
         ]
-        caption = f"{evaluation.metric} on {split} by {column}"
-        made.append(ReportTable(caption, (column, "rows", evaluation.metric), lines, figures=2))
+        caption, head = f"{evaluation.metric} on {split} by {column}", (column, *counts, evaluation.metric)
+        made.append(ReportTable(caption, head, lines, figures=len(head) - 1))
     if wrong := report.get("most_wrong"):
         cells = [[_cell(value) for value in values] for values in wrong.values()]
         caption = f"Rows of {split} that the model is most wrong about, the worst first"
         made.append(ReportTable(caption, tuple(wrong), list(zip(*cells, strict=True))))
     if explained := report.get("explained"):
-        whys = [(row["score"], row["why"]) for row in explained]
-        made.append(ReportTable("Why: what moved the scores of the first of these", ("score", "what moved it"), whys))
+        whys = [
+            (row["score"] if not number else "", *reason)
+            for row in explained
+            for number, reason in enumerate(row["why"] or [("nothing that can be left out moves it", "")])
+        ]
+        head = ("score", "what would move it", "to, or by")
+        made.append(ReportTable("Why: what moved the scores of the first of these", head, whys))
     if columns := report.get("columns"):
         losses = [(row["column"], *(f"{row[name]:+.4f}" for name in ("lost", "low", "high"))) for row in columns]
         caption = (
@@ -68,7 +81,9 @@ def _tables(evaluation: EvalReport, split: str) -> list[ReportTable | None]:
 def _cell(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(_cell, value[:_MOST_VALUES])) + (", ..." if len(value) > _MOST_VALUES else "")
-    return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= _WHOLE else f"{value:.4g}"
+    return "" if value is None else str(value)
 
 
 def _intervals(evaluation: EvalReport) -> ReportTable | None:

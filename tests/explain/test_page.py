@@ -1,0 +1,96 @@
+"""What a page draws and says of explanations: arrows, what is asked about, labels, and figures near 0 and 1."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tasks.explain.answers import Answer, Words, figure
+from tasks.explain.base import Effects, Explanation
+from tasks.explain.neighborhood import EdgeUnits, Neighborhood
+from tasks.explain.page import draw, render_page
+
+RELATIONS = ["pays", "knows"]
+
+
+def answer(edges: list[tuple[int, int, int]], hop: list[int], ends: list[int], score: float = 0.5) -> Answer:
+    """Edges as (source, target, relation), one of which nobody knows the direction of: knows."""
+    names = [f"customer-{number:031d}" for number in range(len(hop))]
+    source, target, relation = (np.array(column) for column in zip(*edges, strict=True))
+    units = EdgeUnits(source, target, relation, np.ones(len(edges), np.int64), both_ways=False)
+    odds = np.linspace(-1, 2, len(edges))
+    margin = np.log(score) - np.log1p(-score)
+    without = 1 / (1 + np.exp(odds - margin))
+    effects = Effects("edge", score - without, np.arange(len(edges)), without=without, odds=odds)
+    return Answer(
+        asked=dict(zip(("source_node", "target_node"), (names[end] for end in ends), strict=False)),
+        said="probability of yes",
+        explanation=Explanation(score, [effects]),
+        method="removal",
+        hood=Neighborhood(np.arange(len(hop)), np.array(hop), [], [], units, True),
+        words=Words(pa.array(names), [], RELATIONS, frozenset({"knows"})),
+        ends=np.array(ends),
+        directed=True,
+    )
+
+
+def star(leaves: int) -> Answer:
+    return answer([(leaf, 0, 0) for leaf in range(1, leaves + 1)], [0] + [1] * leaves, [0])
+
+
+def numbers(path: str) -> list[float]:
+    return [float(text) for text in re.findall(r"-?[\d.]+", path)]
+
+
+def test_edges_have_arrows_where_their_direction_is_known() -> None:
+    lines = draw(answer([(1, 0, 0), (2, 0, 1)], [0, 1, 1], [0]))["lines"]
+    assert {bool(one["head"]) for one in lines if " to " in one["title"]} == {True}
+    assert {bool(one["head"]) for one in lines if " and " in one["title"]} == {False}
+    [pays] = [one for one in lines if one["head"]]
+    tip, start = numbers(pays["head"])[:2], numbers(pays["path"])[:2]
+    assert np.hypot(*tip) < np.hypot(*start), "the middle is the target"
+
+
+def test_an_asked_pair_is_drawn_among_the_edges_beside_it() -> None:
+    drawn = draw(answer([(0, 1, 0), (1, 0, 0), (0, 1, 1), (0, 0, 0), (2, 1, 0)], [0, 0, 1], [0, 1]))
+    [asked] = [one for one in drawn["lines"] if one["kind"] == "asked"]
+    assert asked["head"]
+    paths = [one["path"] for one in drawn["lines"]]
+    assert len({*paths}) == 6, "none hides another"
+    assert all(np.ptp(numbers(path)[::2]) + np.ptp(numbers(path)[1::2]) > 20 for path in paths), "loops are seen"
+    assert not [one for one in draw(star(1))["lines"] if one["kind"] == "asked"]
+
+
+@pytest.mark.parametrize("leaves", [1, 8, 60])
+def test_labels_are_short_and_lie_on_nothing(leaves: int) -> None:
+    drawn = draw(star(leaves))
+    labels: list[dict[str, Any]] = drawn["labels"]
+    assert labels[0]["title"] == f"customer-{0:031d}", "what is asked about comes first"
+    assert all(len(one["text"]) <= 14 and "…" in one["text"] for one in labels)
+    assert len({one["text"] for one in labels}) == len(labels) >= min(leaves + 1, 12)
+    for one, other in itertools.combinations(labels, 2):
+        assert abs(one["y"] - other["y"]) >= 15 or abs(one["x"] - other["x"]) >= 8 * 14
+    for label, point in itertools.product(labels, drawn["points"]):
+        across, down = abs(label["x"] - point["x"]), abs(label["y"] - 4 - point["y"])
+        assert across >= 8 * 7 or down >= point["radius"]
+
+
+@pytest.mark.parametrize("score", [1e-5, 0.5, 1 - 1e-5, 1 - 1e-12])
+def test_reasons_can_be_told_apart_near_0_and_1(score: float) -> None:
+    found = answer([(leaf, 0, 0) for leaf in range(1, 5)], [0] + [1] * 4, [0], score)
+    outcomes = [outcome for _, outcome in found.reasons()]
+    assert len({*outcomes}) == len(outcomes) == 3, "one of four moves nothing"
+    assert all(("log odds" in one) == (score != 0.5) for one in outcomes)
+    page = render_page([found], "Why?", "removal", 0)
+    assert all(one in page for one in outcomes)
+
+
+def test_figures_tell_scores_from_0_and_1() -> None:
+    values = [0, 1, 0.5, 0.0123, 1.3e-5, 0.99931, 1 - 3e-8, -0.25, 17.23]
+    texts = [".000", "1.000", ".500", ".0123", "1.3e-05", ".99931", "1 - 3.0e-08", "-.250", "17.2"]
+    assert [figure(value) for value in values] == texts
