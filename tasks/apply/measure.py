@@ -96,17 +96,11 @@ def as_classes(scores: Array, model_classes: list[str] | None, classes: list[str
     """Put a model's scores (n, C) in the order of the data's classes; classes without names are their numbers.
 
     A class that the model does not know gets a score that never wins; one that the data does not know stands behind.
-    Raises DataError: a single score tells two classes apart, and the data has others.
     """
-    single = scores.shape[1] == 1
-    known = model_classes or [str(number) for number in range(2 if single else scores.shape[1])]
+    known = model_classes or [str(number) for number in range(scores.shape[1])]
     asked = classes or [str(number) for number in range(num_classes)]
     if known == asked:
         return scores
-    if single:
-        if known == asked[::-1]:
-            return -scores
-        raise DataError(f"it tells {' from '.join(known)}, and the classes here are {', '.join(asked)}")
     names = [*asked, *(name for name in known if name not in asked)]
     highest = scores.max(axis=1, keepdims=True)
     unknown = highest + np.log(np.exp(scores - highest).sum(axis=1, keepdims=True)) - _UNLIKELY

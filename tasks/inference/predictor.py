@@ -204,11 +204,7 @@ class Predictor:
 
     def edge_scores(self, model: GraphModel, edges: Array) -> Array:
         """Score edges as `edge_outputs` does: float32 (n, C)."""
-        scores = np.empty((len(edges), model.facts.out_dim), np.float32)
-        with evaluating(model):
-            for part, values in self.edge_outputs(model, edges):
-                scores[part] = values
-        return scores
+        return _joined(model, len(edges), self.edge_outputs(model, edges))
 
     def _by_rows(self, function: Callable[..., Tensor], *rows: Tensor) -> Array:
         """Return function(*rows), which maps tensors (n, ...) row by row."""
@@ -217,13 +213,7 @@ class Predictor:
 
     def graph_scores(self, model: GraphModel, graphs: Array) -> Array:
         """Score graphs, int64 (n,): float32 (n, C)."""
-        if isinstance(model, Rule):
-            return model.graph_scores(graphs)
-        scores = np.empty((len(graphs), model.facts.out_dim), np.float32)
-        with evaluating(model):
-            for part, batch in self.graph_batches(model, graphs):
-                scores[part] = model(batch).cpu().numpy()
-        return scores
+        return _joined(model, len(graphs), self.graph_outputs(model, graphs))
 
     def graph_batches(self, model: GraphModel, graphs: Array) -> Iterator[tuple[slice, Batch]]:
         """Yield graphs, int64 (n,), in batches of bounded size on the device, with their place among `graphs`."""
@@ -339,6 +329,14 @@ class Predictor:
     def tensor(self, values: Any) -> Tensor:
         """Return rows as a tensor on the device."""
         return (values if isinstance(values, Tensor) else torch.from_numpy(np.asarray(values))).to(self.device)
+
+
+def _joined(model: GraphModel, count: int, outputs: Iterator[tuple[slice, Array]]) -> Array:
+    scores = np.empty((count, model.facts.out_dim), np.float32)
+    with evaluating(model):
+        for part, values in outputs:
+            scores[part] = values
+    return scores
 
 
 def no_vectors(rule: Rule) -> RecipeError:

@@ -70,7 +70,6 @@ def auto(**fields: str) -> Evaluator:
     [
         ("multiclass", [[2, 1], [0, 1], [5, 0], [0, 3]], [0, 1, 1, -1], 2 / 3),  # the last row has no label
         ("binary", [[0.1], [-0.1], [3]], [[1.0], [1.0], [np.nan]], 0.5),  # one logit, positive above zero
-        ("binary", [[0.1], [-0.1], [3]], [1, 1, -1], 0.5),
     ],
 )
 def test_accuracy(task_type: str, scores: Any, label: Any, expected: float) -> None:
