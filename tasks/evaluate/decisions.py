@@ -148,16 +148,16 @@ def outcome(label: Array, score: Floats, threshold: float, costs: CostsConfig | 
     right, count = int((label[flagged] == 1).sum()), int(flagged.sum())
     positives = int((label == 1).sum())
     precision = right / count if count else 0.0
-    return {
+    told = {
         "flagged": count / max(1, len(label)),
         "precision": precision,
         "recall": right / positives if positives else 0.0,
         "lift": precision * len(label) / positives if positives else 0.0,
-    } | ({} if costs is None else {"cost": _cost(costs, count - right, positives - right) / max(1, len(label))})
-
-
-def _cost(costs: CostsConfig, false_positives: int, false_negatives: int) -> float:
-    return costs.false_positive * false_positives + costs.false_negative * false_negatives
+    }
+    if costs is not None:
+        cost = costs.false_positive * (count - right) + costs.false_negative * (positives - right)
+        told["cost"] = cost / max(1, len(label))
+    return told
 
 
 def _logits(prediction: Prediction) -> tuple[Array, Floats]:

@@ -86,10 +86,12 @@ class Deciding:
         label = label.reshape(len(label), -1)
         if kind.is_number:
             return {"label": values_column(label, pa.float32()), "prediction": values_column(scores, pa.float32())}
-        of_one = values_column(sigmoid(scores), pa.float32())
+        probability = sigmoid(scores)
+        is_one = scores > 0 if self.threshold is None else probability >= self.threshold.probability
+        of_one = values_column(probability, pa.float32())
         return {
             "label": values_column(label, pa.int8()),
-            "prediction": values_column(self._is_one(scores).astype(np.float32), pa.int8()),
+            "prediction": values_column(is_one.astype(np.float32), pa.int8()),
             "score": of_one,
         } | ({f"{PROBABILITY}1": of_one} if label.shape[1] == 1 else {})
 
@@ -100,10 +102,6 @@ class Deciding:
         code, others = self.threshold.code, scores.copy()
         others[:, code] = -np.inf
         return np.where(probability[:, code] >= self.threshold.probability, code, others.argmax(axis=1))
-
-    def _is_one(self, scores: Floats) -> Array:
-        """Return where a label is predicted to be 1."""
-        return scores > 0 if self.threshold is None else sigmoid(scores) >= self.threshold.probability
 
 
 def _classes(names: list[str] | None, index: Array, missing: Array | None) -> pa.Array:
