@@ -190,9 +190,6 @@ class Predictor:
 
     def edge_outputs(self, model: GraphModel, edges: Array) -> Iterator[tuple[slice, Array]]:
         """Yield the scores of edges that the graph has rows of, int64 (n,), some at a time. In `evaluating`."""
-        if isinstance(model, Rule):
-            yield slice(0, len(edges)), model.edge_scores(edges)
-            return
         ends = np.asarray(self.store["edge_ends"][edges], np.int64)
         vectors, place = self._vectors_of(model, ends)
         carried = [(self.store.get("scored_feat"), np.float32), (self.store.get("scored_feat_cat"), np.int64)]
