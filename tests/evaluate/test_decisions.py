@@ -18,7 +18,7 @@ from tasks.evaluate.decisions import (
     outcome,
     threshold_by,
 )
-from tasks.evaluators.metrics import OrderedRows, probabilities
+from tasks.evaluators.metrics import OrderedRows
 from tasks.evaluators.prediction import Prediction
 from tasks.kinds.judged import Deciding
 
@@ -107,10 +107,11 @@ def test_predictions_go_by_a_threshold_as_its_choice_did(rule: str) -> None:
         scores[random.random(600) < 0.5] = random.normal(size=2)
         for two in (True, False):
             shown = scores if two else (scores[:, 1] - scores[:, 0])[:, None]
-            threshold = threshold_by(rule, Prediction(scores=shown, label=label if two else label[:, None]), costs)
+            given = label if two else label[:, None].astype(np.float32)
+            threshold = threshold_by(rule, Prediction(scores=shown, label=given), costs)
             assert threshold is not None
-            deciding = Deciding(threshold=threshold)
-            called = deciding._likeliest(shown, probabilities(shown)) if two else deciding._is_one(shown[:, 0])
+            kind = label_type("multiclass" if two else "binary")
+            called = np.asarray(Deciding(threshold=threshold).judged(kind, given, shown)["prediction"])
             difference = scores[:, 1] - scores[:, 0]
             chosen = choose_threshold(rule, OrderedRows.of(label, difference.astype(np.float64)), costs)
             assert np.array_equal(called == 1, difference >= chosen)
