@@ -104,15 +104,12 @@ class Serving:
         from tasks.apply.placing import write_placed
         from tasks.evaluate.model_layout import layout_of_model
 
-        def say(done: int, total: int) -> None:
-            report_progress(done, total, "steps", "layout")
-
         job = self.job
         if job.mapped is not None:
             assert isinstance(self.model, LayoutModel)
             file, rows = write_placed(self.opened, self.model, job.mapped, job.work, job.seed)
             return {"rows": rows, "warnings": self.warnings, "files": [file]}
-        file, rows, measured = layout_of_model(self.opened, job.layout, job.work, job.seed, say)
+        file, rows, measured = layout_of_model(self.opened, job.layout, job.work, job.seed)
         return {"rows": rows, "warnings": self.warnings, "files": [file], "measured": measured}
 
     def _explain(self) -> dict[str, Any]:

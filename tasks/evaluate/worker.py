@@ -263,11 +263,8 @@ class Evaluation:
             return None
         from tasks.evaluate.model_layout import layout_of_model
 
-        def say(done: int, total: int) -> None:
-            report_progress(done, total, "steps", "layout")
-
         try:
-            file, _, measured = layout_of_model(self.opened, self.job.layout, self.job.work, self.job.seed, say)
+            file, _, measured = layout_of_model(self.opened, self.job.layout, self.job.work, self.job.seed)
         except UserError as error:  # numbers too large to compare, say: hours of training shall not end with it
             self.notes.append(f"evaluate.layout: there is no map: {error}")
             return None

@@ -72,7 +72,7 @@ class Predictor:
         """Where set, vectors of all nodes come from there, and each row's bits are its own."""
         self._layerwise: Layerwise | None = None
         self._sampled: dict[Any, SampledScores] = {}  # by fan-outs
-        self._ranked: dict[Any, RankedScores] = {}
+        self._ranked: dict[SampledScores, RankedScores] = {}
         self._negatives: dict[str, Array] = {}
 
     @cached_property
@@ -118,11 +118,10 @@ class Predictor:
             return self._ranked_scores(model).ranked(model, tasks, self.device, k)
 
     def _ranked_scores(self, model: RelationalModel) -> RankedScores:
-        """Return what ranks candidates; it stays for models that sample alike."""
-        sampling = model.facts.fanouts, model.facts.newest
-        if sampling not in self._ranked:
-            self._ranked[sampling] = RankedScores(self.store, model, self.scratch)
-        return self._ranked[sampling]
+        sampled = self._sampled_scores(model)
+        if sampled not in self._ranked:
+            self._ranked[sampled] = RankedScores(self.store, sampled.neighborhoods, self.scratch)
+        return self._ranked[sampled]
 
     def link_pairs(self, split: str) -> tuple[Array, Array]:
         """Return the pairs that a split is measured by: edges (n, 2), and given or drawn negatives (..., 2).
