@@ -230,6 +230,8 @@ def test_the_stage_knows_classes_by_the_names_that_the_data_has(tmp_path: Path, 
         call(name, numbers)
     with pytest.raises(RecipeError, match=r"balance=classes is for one class a row, .* \(regression\); leave it out$"):
         check_labels(numbers, keys, home)
+    later = customers(tmp_path / "data", "train.loader=cluster", "partition.num_parts=4", task_type="regression")
+    check_labels(later, keys, home)  # the graph has no parts yet
 
 
 @pytest.mark.parametrize(
