@@ -94,9 +94,7 @@ def telling(names: Iterable[str]) -> list[str]:
 def check_metric(metric: str) -> str:
     """Return a metric's name. Raises ValueError naming the known ones."""
     if metric not in METRIC_NAMES and not any(of(metric) for of in (hits_of, ranking_metric, top_metric)):
-        kind, _, rows = metric.partition("@")
-        if kind in ("precision", "recall", "lift"):
-            raise ValueError(f"{readable(metric, 60)!r}: {_no_rows(rows)}")
+        _refuse_rows(metric)
         raise ValueError(
             f"unknown metric {readable(metric, 60)!r}{did_you_mean(metric, METRIC_NAMES)}; known: "
             f"{', '.join(METRIC_NAMES)}, hits@K with K from 1 to {MAX_HITS:,}, of recommendations map@K, ndcg@K, "
@@ -107,9 +105,11 @@ def check_metric(metric: str) -> str:
 
 def check_measured(metric: str, others: Iterable[str] = ()) -> None:
     """Raise ValueError for what no evaluator measures, `others` apart; of several tasks it stands behind `TASK.`."""
-    name = metric.rpartition(".")[2] if hits_of(metric) is None else metric
+    kind, at, rows = metric.partition("@")  # of rows there may be 0.5%
+    name = f"{kind.rpartition('.')[2]}{at}{rows}"
     if name in MEASURED or name in others or any(of(name) for of in (hits_of, ranking_metric, top_metric)):
         return
+    _refuse_rows(name)
     raise ValueError(
         f"unknown metric {readable(name, 60)!r}{did_you_mean(name, MEASURED)}; what can be measured: "
         f"{', '.join(MEASURED)}, hits@K, of recommendations map@K, ndcg@K, recall@K and precision@K, and of the "
@@ -125,13 +125,18 @@ def metric_of(name: str, values: Mapping[str, float], split: str = "valid") -> f
     return values[name]
 
 
-def _no_rows(rows: str) -> str:
-    return f"{readable(rows, 30)!r} is neither a number of rows from 1 on (100) nor a share below 100 % of them (1%)"
+def _refuse_rows(metric: str) -> None:
+    kind, _, rows = metric.partition("@")
+    if kind in ("precision", "recall", "lift"):
+        raise ValueError(
+            f"{readable(metric, 60)!r}: {readable(rows, 30)!r} is neither a number of rows from 1 on (100) nor a share "
+            "below 100 % of them (1%)"
+        )
 
 
 def _check_rows(rows: str) -> str:
     if top_metric(f"lift@{rows}") is None:
-        raise ValueError(_no_rows(rows))
+        _refuse_rows(f"lift@{rows}")
     return rows
 
 

@@ -18,11 +18,11 @@ from configs.load import load_recipe
 from configs.schema import STAGES
 from configs.trust import own_files
 from tasks.calls import call_stage
-from tasks.kinds.prepared import check_labels
 from tasks.storage.artifacts import MANIFEST_NAME
 from tasks.storage.home import Home
 from tasks.storage.home_files.trusted_code import remember_in_home
 from tasks.storage.manifests import Manifest
+from tasks.train.prepared import check_labels
 
 _RUN = STAGES[: STAGES.index("publish")]
 

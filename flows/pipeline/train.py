@@ -14,7 +14,6 @@ from prefect import flow, runtime
 from configs.errors import IntegrityError, RecipeError
 from configs.load import build_recipe, dump_recipe, load_recipe
 from configs.schema import Recipe
-from configs.training import TrainConfig
 from flows.notifications.events import announce
 from flows.pipeline.limits import guarded
 from flows.pipeline.pages import failure_told, leave_artifact, leave_map, result_text
@@ -30,7 +29,6 @@ from flows.services.addresses import prefect_page
 from flows.terminal.progress import REPORTER, RunListener
 from flows.terminal.selection import Selection, select_stages
 from tasks.calls import ParentGoneError, StageRecord, call_stage, find_stage, load_stage
-from tasks.kinds.prepared import check_labels
 from tasks.prefect_tasks import TASKS
 from tasks.processes import ending
 from tasks.processes.run_context import RunContext, publishing_from
@@ -40,6 +38,7 @@ from tasks.storage.home_files.temporary import temporary_folder
 from tasks.storage.home_files.trusted_code import remember_in_home
 from tasks.storage.snapshots import check_snapshot
 from tasks.train.families import check_options
+from tasks.train.prepared import check_labels
 
 _ON_CLUSTER = {"preprocess", "train", "evaluate"}
 """Stages that machines of a cluster work on."""
@@ -207,17 +206,9 @@ class _Run:
             self.record.stages[name] = self._run(name) if name in self.selection.stages else self._find_existing(name)
             self.record.write(self.home)
             if name == "preprocess" and "train" in self.selection.stages:
-                self._check_labels()
+                check_labels(self.recipe, self.record.parent_keys(("ingest", "preprocess")), self.home)
             if name in ("ingest", "partition") and name in self.selection.stages:
                 self._watch_data(name)
-
-    def _check_labels(self) -> None:
-        keys = self.record.parent_keys(("ingest", "preprocess"))
-        check_labels(self.recipe, keys, self.home)
-        if isinstance(self.recipe.train, TrainConfig):
-            from tasks.train.labels.class_weights import check_prepared_labels
-
-            check_prepared_labels(self.recipe, keys, self.home)
 
     def _watch_data(self, name: str) -> None:
         """Compare data with the champion's as far as it is prepared. Raises UserError where the recipe says so."""

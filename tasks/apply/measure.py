@@ -96,17 +96,11 @@ def as_classes(scores: Array, model_classes: list[str] | None, classes: list[str
     """Put a model's scores (n, C) in the order of the data's classes; classes without names are their numbers.
 
     A class that the model does not know gets a score that never wins; one that the data does not know stands behind.
-    Raises DataError: a single score tells two classes apart, and the data has others.
     """
-    single = scores.shape[1] == 1
-    known = model_classes or [str(number) for number in range(2 if single else scores.shape[1])]
+    known = model_classes or [str(number) for number in range(scores.shape[1])]
     asked = classes or [str(number) for number in range(num_classes)]
     if known == asked:
         return scores
-    if single:
-        if known == asked[::-1]:
-            return -scores
-        raise DataError(f"it tells {' from '.join(known)}, and the classes here are {', '.join(asked)}")
     names = [*asked, *(name for name in known if name not in asked)]
     highest = scores.max(axis=1, keepdims=True)
     unknown = highest + np.log(np.exp(scores - highest).sum(axis=1, keepdims=True)) - _UNLIKELY
@@ -145,7 +139,10 @@ class ModelsMeasured:
         report_progress(1, len(self.job.models), "models", "measured")
         for number, model in enumerate(self.job.models[1:], start=2):
             try:
-                outcomes.append(self._sure_value(self._open(model), model))
+                prediction, value = self._value(self._open(model), model)
+                outcomes.append({"value": value})
+                if self.job.metric == self.measuring.metric:
+                    outcomes[-1]["interval"] = draw(prediction, self._judged, value).interval()
             except (UserError, IntegrityError) as error:
                 outcomes.append(
                     {"why_not": " ".join(str(error).split()), "other_graph": isinstance(error, OtherGraphError)}
@@ -171,10 +168,10 @@ class ModelsMeasured:
             everything, mask = self.rows, np.load(self.job.left_out, allow_pickle=False)
             self.rows = self.rows.without(mask)
             try:
-                return self._value(self.first, self.job.models[0]), True
+                return self._value(self.first, self.job.models[0])[1], True
             except UserError:
                 self.rows = everything
-        return self._value(self.first, self.job.models[0]), False
+        return self._value(self.first, self.job.models[0])[1], False
 
     def _open(self, model: Measured) -> Opened:
         opened = open_model(self.job, model.graph, lambda: load_published(model.model))
@@ -184,21 +181,17 @@ class ModelsMeasured:
             find_rows(opened.model, model.model, opened.dataset)
         return opened
 
-    def _value(self, opened: Opened, model: Measured) -> float:
+    def _value(self, opened: Opened, model: Measured) -> tuple[Prediction, float]:
         prediction = self._predict(opened, model)
         value = float(metric_of(self.job.metric, self.measuring.measure(prediction)))
-        self.telling = len(self.rows.items)
-        if self.job.metric.rpartition(".")[2] in EVEN_METRICS:
-            self.telling = self.kind.judging(self.manifest, prediction).telling_rows
-        return value
+        if opened is self.first:
+            self.telling = len(self.rows.items)
+            if self.job.metric.rpartition(".")[2] in EVEN_METRICS:
+                self.telling = self.kind.judging(self.manifest, prediction).telling_rows
+        return prediction, value
 
-    def _sure_value(self, opened: Opened, model: Measured) -> dict[str, Any]:
-        prediction, metric = self._predict(opened, model), self.job.metric
-        value = float(metric_of(metric, self.measuring.measure(prediction)))
-        if metric != self.measuring.metric:
-            return {"value": value}
-        drawn = draw(prediction, lambda some: self.measuring.evaluator(some)[metric], value)
-        return {"value": value, "interval": drawn.interval()}
+    def _judged(self, prediction: Prediction) -> float:
+        return self.measuring.evaluator(prediction)[self.job.metric]
 
     def _predict(self, opened: Opened, model: Measured) -> Prediction:
         order = label_order(model.labels, self.job.models[0].labels)

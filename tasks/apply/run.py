@@ -181,6 +181,8 @@ def write_outputs(
     own_graph = graph.manifest.digest == published.lineage["partition"]["digest"]
     places = request.what == "layout" and published.recipe.is_layout and not own_graph
     mapped = MappedData.of(published, home) if places else None
+    chosen = recipe.evaluate.explain
+    options = request.explained.options if chosen is None else chosen.model_dump(mode="json")
     with ExitStack() as stack:
         work = stack.enter_context(_work_folder(home, request.output))
         kept = None
@@ -209,7 +211,7 @@ def write_outputs(
             threshold=threshold,
             names_splits=request.names_splits,
             layout=request.layout,
-            explained=_with_options(replace(request.explained, model=published.name), recipe),
+            explained=replace(request.explained, model=published.name, options=options),
             seed=recipe.seed,
         )
         context = StageContext(request.what, work, home, PickleCache(home), listener)
@@ -232,12 +234,6 @@ def write_outputs(
     if request.what == "explanations":
         fields["page"] = str(Path(str(request.output)).with_suffix(".html"))
     return {"output": request.output, "ids": ids, **fields, "peak_bytes": memory.peak_bytes}
-
-
-def _with_options(explained: ExplainRequest, recipe: Recipe) -> ExplainRequest:
-    """Return it with the recipe's options of the explainer."""
-    chosen = recipe.evaluate.explain
-    return explained if chosen is None else replace(explained, options=chosen.model_dump(mode="json"))
 
 
 def _threshold(

@@ -35,12 +35,12 @@ from tasks.inference.predictor import evaluating, no_vectors
 from tasks.inference.rule import Rule
 from tasks.ingest.tables.files import TableFiles
 from tasks.kinds.base import finite
-from tasks.kinds.judged import FILE_NAME, Deciding
+from tasks.kinds.judged import Deciding
 from tasks.kinds.of import kind_of
 from tasks.storage.file_names import file_name
 from tasks.storage.graph_store import Array
 from tasks.storage.ids import AT_MOMENTS, at_moments, find_rows, relation_names
-from tasks.storage.outputs.csv_output import as_csv
+from tasks.storage.outputs.csv_output import CsvOutput
 from tasks.storage.outputs.parquet_output import ParquetOutput
 from tasks.supervise import finish_job, report_progress
 
@@ -105,15 +105,12 @@ class Serving:
         from tasks.apply.placing import write_placed
         from tasks.evaluate.model_layout import layout_of_model
 
-        def say(done: int, total: int) -> None:
-            report_progress(done, total, "steps", "layout")
-
         job = self.job
         if job.mapped is not None:
             assert isinstance(self.model, LayoutModel)
             file, rows = write_placed(self.opened, self.model, job.mapped, job.work, job.seed)
             return {"rows": rows, "warnings": self.warnings, "files": [file]}
-        file, rows, measured = layout_of_model(self.opened, job.layout, job.work, job.seed, say)
+        file, rows, measured = layout_of_model(self.opened, job.layout, job.work, job.seed)
         return {"rows": rows, "warnings": self.warnings, "files": [file], "measured": measured}
 
     def _explain(self) -> dict[str, Any]:
@@ -231,17 +228,13 @@ class Serving:
                 for ids, values in outputs:
                     matrix.add(ids, values)
             return {"files": [path.name for path in matrix.files], "classes": job.classes}
-        done = 0
-        with ParquetOutput(work / FILE_NAME) as writer:
+        done, path = 0, work / file_name(f"predictions{COMPLETION_ENDINGS[job.format]}")
+        with ParquetOutput(path) if path.suffix == ".parquet" else CsvOutput(path) as writer:
             for columns in self.kind.answers(self.opened, rows, deciding):
                 writer.write(pa.table(columns))
                 done = min(len(items), done + _ROWS)
                 report_progress(done, len(items), self.kind.asked_by, job.what)
-        ending = COMPLETION_ENDINGS[job.format]
-        if ending.startswith(".csv"):  # as Parquet first
-            as_csv(work / FILE_NAME, work / file_name(f"predictions{ending}"))
-            return {"files": [f"predictions{ending}"], "classes": job.classes}
-        return {"files": [FILE_NAME], "classes": job.classes}
+        return {"files": [path.name], "classes": job.classes}
 
     def _write_relations(self) -> dict[str, Any]:
         """Write the rows of relations under their names; one that has a row for its way back has that as NAME^-1."""

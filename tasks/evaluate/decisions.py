@@ -6,7 +6,7 @@ better than they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -91,28 +91,11 @@ def _probability(score: float) -> float:
     return float(np.nextafter(1.0, 2.0) if score == np.inf else metrics.sigmoid(np.array(score)))
 
 
-class DecisionsSeen:
-    """Takes the splits of an evaluation, in any order, and finds what the validation split says of one of them."""
-
-    def __init__(self, shown: str, costs: CostsConfig | None = None) -> None:
-        """`shown`: the split that decisions are shown on; on the validation split itself they are not."""
-        self._shown, self._costs = shown, costs
-        self._seen: dict[str, dict[str, Prediction]] = {}
-        self._by_task: dict[str, dict[str, Any]] = {}
-
-    def see(self, split: str, name: str, kind: LabelType, prediction: Prediction) -> None:
-        """Take a split's prediction of a task of this name (empty: the only one), whose labels are of a type."""
-        if self._shown == "valid" or split not in ("valid", self._shown) or not can_decide(prediction, kind):
-            return
-        splits = self._seen.setdefault(name, {})
-        splits[split] = prediction
-        if len(splits) == len(("valid", self._shown)):
-            self._by_task[name] = decisions(splits.pop("valid"), splits.pop(self._shown), self._costs)
-
-    def record(self) -> dict[str, Any]:
-        """Return what a report has of them."""
-        tasks = {name: report for name, report in self._by_task.items() if name and report}
-        return self._by_task.get("", {}) | ({"tasks": tasks} if tasks else {})
+def decisions_of_tasks(seen: Mapping[str, Mapping[str, Prediction]], costs: CostsConfig | None) -> dict[str, Any]:
+    """Return what a report has of decisions; `seen`: of each task (of one the name is empty) `valid` and `shown`."""
+    reports = {name: decisions(own["valid"], own["shown"], costs) for name, own in seen.items() if len(own) == 2}
+    tasks = {name: report for name, report in reports.items() if name and report}
+    return reports.get("", {}) | ({"tasks": tasks} if tasks else {})
 
 
 def can_decide(prediction: Prediction, kind: LabelType) -> bool:
@@ -179,16 +162,16 @@ def outcome(label: Array, score: Floats, threshold: float, costs: CostsConfig | 
     right, count = int((label[flagged] == 1).sum()), int(flagged.sum())
     positives = int((label == 1).sum())
     precision = right / count if count else 0.0
-    return {
+    told = {
         "flagged": count / max(1, len(label)),
         "precision": precision,
         "recall": right / positives if positives else 0.0,
         "lift": precision * len(label) / positives if positives else 0.0,
-    } | ({} if costs is None else {"cost": _cost(costs, count - right, positives - right) / max(1, len(label))})
-
-
-def _cost(costs: CostsConfig, false_positives: int, false_negatives: int) -> float:
-    return costs.false_positive * false_positives + costs.false_negative * false_negatives
+    }
+    if costs is not None:
+        cost = costs.false_positive * (count - right) + costs.false_negative * (positives - right)
+        told["cost"] = cost / max(1, len(label))
+    return told
 
 
 def _logits(prediction: Prediction) -> tuple[Array, Floats]:

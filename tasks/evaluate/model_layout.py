@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,16 +19,13 @@ from tasks.inference.predictor import evaluating
 from tasks.kinds.base import Kind
 from tasks.kinds.of import kind_of
 from tasks.kinds.points import LAYOUT_FILE, renamed, write_points
+from tasks.supervise import report_progress
 
 if TYPE_CHECKING:
     from models.layout.configs import LayoutConfig
 
-Say = Callable[[int, int], None]
 
-
-def layout_of_model(
-    opened: Opened, options: LayoutOptions, work: Path, seed: int, say: Say
-) -> tuple[str, int, dict[str, float]]:
+def layout_of_model(opened: Opened, options: LayoutOptions, work: Path, seed: int) -> tuple[str, int, dict[str, float]]:
     """Lay out a model's vectors, and write the points; return the file's name, their number, and how good they lie."""
     from tasks.layout.quality.measure import measure_layout
 
@@ -43,13 +39,13 @@ def layout_of_model(
     with evaluating(opened.model):
         vectors = np.concatenate([some for _, some in kind.vectors(opened, items)])
         columns = _columns(kind, opened, items)
-    points = layout_of_vectors(vectors, options, seed, say)
+    points = layout_of_vectors(vectors, options, seed)
     write_points(work / LAYOUT_FILE, points, columns)
     values, _ = measure_layout(points, vectors, options.neighbors.metric, seed=seed)
     return LAYOUT_FILE, len(points), values
 
 
-def layout_of_vectors(vectors: Array, options: LayoutOptions, seed: int, say: Say) -> Array:
+def layout_of_vectors(vectors: Array, options: LayoutOptions, seed: int) -> Array:
     """Return the coordinates of vectors, float32 (n, dim)."""
     from tasks.layout.edge_list import EdgeList
     from tasks.layout.neighbors.graph import neighbor_graph
@@ -59,7 +55,10 @@ def layout_of_vectors(vectors: Array, options: LayoutOptions, seed: int, say: Sa
     model: LayoutConfig = MODELS.config({"name": options.method, "dim": options.dim})  # type: ignore[assignment]
     neighbors = neighbor_graph(vectors, options.neighbors.settled(model.usual_weights), seed, num_threads())
     edges = EdgeList(neighbors.indptr, neighbors.indices, neighbors.weight)
-    return lay_out(edges, model, pca_start(vectors, options.dim, seed), seed=seed, say=say)
+    start = pca_start(vectors, options.dim, seed)
+    return lay_out(
+        edges, model, start, seed=seed, say=lambda done, total: report_progress(done, total, "steps", "layout")
+    )
 
 
 def _columns(kind: Kind, opened: Opened, items: Array) -> dict[str, pa.Array]:

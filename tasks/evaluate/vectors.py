@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -43,9 +42,8 @@ def describe_vectors(
         of_length_1 = torch.nn.functional.normalize(_rows(model, nodes))
         scores = f1_by_share(of_length_1, members, shares, splits=_SPLITS_A_SHARE)
         if scores:
-            rows = [asdict(one) for one in scores]
-            described["label_shares"] = {"rows": len(nodes), "splits": _SPLITS_A_SHARE, "shares": rows}
-        if left_out := sorted(set(shares) - {one.share for one in scores}):
+            described["label_shares"] = {"rows": len(nodes), "splits": _SPLITS_A_SHARE, "shares": scores}
+        if left_out := sorted(set(shares) - {one["share"] for one in scores}):
             described["notes"] = [
                 f"F1 by share of labels leaves out {', '.join(f'{share:g}' for share in left_out)}: of {len(nodes):,} "
                 f"labelled nodes none is left to predict; the largest share that works is {1 - 1 / len(nodes):.4g}"

@@ -20,7 +20,7 @@ from configs.layout_options import LayoutOptions
 from configs.values.deciding import CostsConfig, say_rule
 from tasks.arrays import Array
 from tasks.controls.suite import Controls, fitted_controls
-from tasks.evaluate.decisions import DecisionsSeen, decided_metrics, threshold_by
+from tasks.evaluate.decisions import can_decide, decided_metrics, decisions_of_tasks, threshold_by
 from tasks.evaluate.intervals import Measuring
 from tasks.evaluate.parts_of_split import in_groups, most_wrong
 from tasks.evaluators.prediction import Prediction
@@ -90,7 +90,8 @@ class Evaluation:
         metrics: dict[str, dict[str, float]] = {}
         of_controls: dict[str, dict[str, dict[str, float]]] = {}
         report: dict[str, Any] = {"telling_rows": {}, "intervals": {}}
-        decisions = DecisionsSeen(drawn, self.job.costs)
+        decided: dict[str, dict[str, Prediction]] = {}  # on the validation split itself nothing is shown
+        places = {"valid": "valid", drawn: "shown"} if drawn != "valid" else {}
         fitted = fitted_controls(self.kind, self.opened, self.job.work)
         table = self.opened.model.table  # its rows, where it has one, are read as they are asked for
         reading = rows_at_random(table) if table is not None else nullcontext()
@@ -114,12 +115,13 @@ class Evaluation:
                         report |= {"threshold": {"rule": say_rule(self.job.threshold or ""), **asdict(self.threshold)}}
                     report |= self._parts_of(rows, prediction) | self._columns(rows)
                 for task, label, one in self.kind.decided(self.manifest, prediction):
-                    decisions.see(split, task, label, one)
+                    if split in places and can_decide(one, label):
+                        decided.setdefault(task, {})[places[split]] = one
                 for what, value in controls.facts(split).items():
                     report.setdefault(what, {})[split] = value
                 self._tell_parts(report, split, prediction, controls)
                 report_progress(number, len(splits), "splits", split)
-        report |= decisions.record()
+        report |= decisions_of_tasks(decided, self.job.costs)
         self.notes += controls.notes
         report |= self._vectors()
         layout = self._layout()
@@ -265,11 +267,8 @@ class Evaluation:
             return None
         from tasks.evaluate.model_layout import layout_of_model
 
-        def say(done: int, total: int) -> None:
-            report_progress(done, total, "steps", "layout")
-
         try:
-            file, _, measured = layout_of_model(self.opened, self.job.layout, self.job.work, self.job.seed, say)
+            file, _, measured = layout_of_model(self.opened, self.job.layout, self.job.work, self.job.seed)
         except UserError as error:  # numbers too large to compare, say: hours of training shall not end with it
             self.notes.append(f"evaluate.layout: there is no map: {error}")
             return None

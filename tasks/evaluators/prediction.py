@@ -6,9 +6,7 @@ is predicted as 1 where its logit is above 0. Which reading applies is seen from
 | label | scores | what |
 |---|---|---|
 | int64 (n,), -1: none | (n, C) | class index; prediction: the highest score |
-| int64 (n,), -1: none | (n, 1) | 0 or 1; prediction: logit > 0 |
 | float (n, T), NaN: none | (n, T) | T binary labels, or T values of a regression |
-| float (n, 1), NaN: none | (n, 2) | one binary label; its logit is scores[:, 1] - scores[:, 0] |
 
 A model may know classes that the data has not (`Prediction.num_classes`): guessing one is wrong, and that is all.
 """
@@ -105,9 +103,7 @@ class Prediction:
     def classes(self) -> tuple[Array, Array]:
         """True and predicted class index of labelled rows, (n,) int64 each."""
         label, scores = self._labelled()
-        if scores.shape[1] == 1:
-            return label.reshape(len(label)).astype(np.int64), (scores[:, 0] > 0).astype(np.int64)
-        return label.reshape(len(label)).astype(np.int64), scores.argmax(axis=1)
+        return label.astype(np.int64), scores.argmax(axis=1)
 
     def columns(self) -> tuple[Array, Floats]:
         """Labels (n, T) float64 with NaN for missing, and scores (n, T); classes become one column each (one vs rest).
@@ -121,7 +117,7 @@ class Prediction:
             one_hot = (label[:, None] == np.arange(scores.shape[1])).astype(np.float64)
             shifted = scores.astype(np.float64) - scores.max(axis=1, keepdims=True)
             return one_hot, shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-        if scores.shape[1] == 2 and (label.ndim == 1 or label.shape[1] == 1):
+        if label.ndim == 1 and scores.shape[1] == 2:
             scores = scores[:, 1:] - scores[:, :1]
         label = label.reshape(len(label), -1).astype(np.float64)
         if label.shape != scores.shape:
@@ -156,8 +152,6 @@ class Prediction:
         if self.positive_code is not None:
             return self.positive_code
         if self.label is None or self.scores is None or not self.single_label:
-            return 1
-        if self.scores.ndim == 1 or min(self.scores.shape[1], self.num_classes or 2) < 2:  # a logit, not two classes
             return 1
         return int(np.count_nonzero(self.label == 1) <= np.count_nonzero(self.label >= 0) / 2)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from tasks.arrays import Array
 
 MOST_PLACES = 1000
@@ -42,14 +40,3 @@ class RankedRows:
     def taken(self, rows: Array) -> RankedRows:
         """Return some rows, int64 (m,)."""
         return RankedRows(self.places[rows], self.counts[rows])
-
-    @classmethod
-    def joined(cls, parts: list[RankedRows]) -> RankedRows:
-        """Return all rows of some parts, end to end."""
-        width = max((part.places.shape[1] for part in parts), default=1)
-        places = np.full((sum(map(len, parts)), width), np.inf)
-        first = 0
-        for part in parts:
-            places[first : first + len(part), : part.places.shape[1]] = part.places
-            first += len(part)
-        return cls(places, np.concatenate([part.counts for part in parts] or [np.empty(0, np.int64)]))

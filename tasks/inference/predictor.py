@@ -73,7 +73,7 @@ class Predictor:
         """Where set, vectors of all nodes come from there, and each row's bits are its own."""
         self._layerwise: Layerwise | None = None
         self._sampled: dict[Any, SampledScores] = {}  # by fan-outs
-        self._ranked: dict[Any, RankedScores] = {}
+        self._ranked: dict[SampledScores, RankedScores] = {}
         self._negatives: dict[str, Array] = {}
 
     @cached_property
@@ -119,11 +119,10 @@ class Predictor:
             return self._ranked_scores(model).ranked(model, tasks, self.device, k)
 
     def _ranked_scores(self, model: RelationalModel) -> RankedScores:
-        """Return what ranks candidates; it stays for models that sample alike."""
-        sampling = model.facts.fanouts, model.facts.newest
-        if sampling not in self._ranked:
-            self._ranked[sampling] = RankedScores(self.store, model, self.scratch)
-        return self._ranked[sampling]
+        sampled = self._sampled_scores(model)
+        if sampled not in self._ranked:
+            self._ranked[sampled] = RankedScores(self.store, sampled.neighborhoods, self.scratch)
+        return self._ranked[sampled]
 
     def link_pairs(self, split: str) -> tuple[Array, Array]:
         """Return the pairs that a split is measured by: edges (n, 2), and given or drawn negatives (..., 2).
@@ -191,9 +190,6 @@ class Predictor:
 
     def edge_outputs(self, model: GraphModel, edges: Array) -> Iterator[tuple[slice, Array]]:
         """Yield the scores of edges that the graph has rows of, int64 (n,), some at a time. In `evaluating`."""
-        if isinstance(model, Rule):
-            yield slice(0, len(edges)), model.edge_scores(edges)
-            return
         ends = np.asarray(self.store["edge_ends"][edges], np.int64)
         vectors, place = self._vectors_of(model, ends)
         carried = [(self.store.get("scored_feat"), np.float32), (self.store.get("scored_feat_cat"), np.int64)]
@@ -205,11 +201,7 @@ class Predictor:
 
     def edge_scores(self, model: GraphModel, edges: Array) -> Array:
         """Score edges as `edge_outputs` does: float32 (n, C)."""
-        scores = np.empty((len(edges), model.facts.out_dim), np.float32)
-        with evaluating(model):
-            for part, values in self.edge_outputs(model, edges):
-                scores[part] = values
-        return scores
+        return _joined(model, len(edges), self.edge_outputs(model, edges))
 
     def _by_rows(self, function: Callable[..., Tensor], *rows: Tensor) -> Array:
         """Return function(*rows), which maps tensors (n, ...) row by row."""
@@ -218,13 +210,7 @@ class Predictor:
 
     def graph_scores(self, model: GraphModel, graphs: Array) -> Array:
         """Score graphs, int64 (n,): float32 (n, C)."""
-        if isinstance(model, Rule):
-            return model.graph_scores(graphs)
-        scores = np.empty((len(graphs), model.facts.out_dim), np.float32)
-        with evaluating(model):
-            for part, batch in self.graph_batches(model, graphs):
-                scores[part] = model(batch).cpu().numpy()
-        return scores
+        return _joined(model, len(graphs), self.graph_outputs(model, graphs))
 
     def graph_batches(self, model: GraphModel, graphs: Array) -> Iterator[tuple[slice, Batch]]:
         """Yield graphs, int64 (n,), in batches of bounded size on the device, with their place among `graphs`."""
@@ -340,6 +326,14 @@ class Predictor:
     def tensor(self, values: Any) -> Tensor:
         """Return rows as a tensor on the device."""
         return (values if isinstance(values, Tensor) else torch.from_numpy(np.asarray(values))).to(self.device)
+
+
+def _joined(model: GraphModel, count: int, outputs: Iterator[tuple[slice, Array]]) -> Array:
+    scores = np.empty((count, model.facts.out_dim), np.float32)
+    with evaluating(model):
+        for part, values in outputs:
+            scores[part] = values
+    return scores
 
 
 def no_vectors(rule: Rule) -> RecipeError:

@@ -96,11 +96,8 @@ def _fill(lists: Lists, rows: Array, candidates: Array, scores: Array, right: tu
 class RankedScores:
     """Scores candidates of one graph by models that sample alike."""
 
-    def __init__(self, store: GraphStore, model: RelationalModel, scratch: Path | None) -> None:
-        """Raises DataError: the graph's relations are not those that the model was trained on."""
-        facts = model.facts
-        fanouts = dict(zip(store.manifest.edge_types, facts.fanouts, strict=True))
-        typed = TypedNeighborhoods(store, fanouts, newest=facts.newest, numbered=model.numbered, walks=model.walks)
+    def __init__(self, store: GraphStore, typed: TypedNeighborhoods, scratch: Path | None) -> None:
+        """`typed`: what is sampled around rows, as the models do."""
         self.near = RankedNeighborhoods(store, typed)
         self.links, self._scratch = self.near.links, scratch
 

@@ -42,10 +42,6 @@ class Rule(GraphModel):
         """Score distinct nodes, int64 (n,): float32 (n, C)."""
         raise self._refusal("nodes")
 
-    def edge_scores(self, edges: Array) -> Array:
-        """Score edges that the graph has rows of, int64 (n,): float32 (n, C)."""
-        raise self._refusal("edges")
-
     def graph_scores(self, graphs: Array) -> Array:
         """Score graphs, int64 (n,): float32 (n, C)."""
         raise self._refusal("graphs")

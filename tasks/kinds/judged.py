@@ -72,35 +72,28 @@ class Deciding:
         `kind`: type of the label, (n,) or (n, T); `scores`: raw outputs (n, C).
         """
         if label.ndim == 1 and np.issubdtype(label.dtype, np.integer):
-            of_classes: dict[int, Floats] = {}
-            if scores.shape[1] > 1:
-                probability = probabilities(scores)
-                predicted = self._likeliest(scores, probability)
-                score = probability[np.arange(len(scores)), predicted]
-                if scores.shape[1] == 2:
-                    of_classes = {0: probability[:, 0], 1: probability[:, 1]}
-            else:
-                predicted, score = self._is_one(scores[:, 0]).astype(np.int64), sigmoid(scores[:, 0])
-                of_classes = {1: score}
-            names = self.classes or ["0", "1"]
+            probability = probabilities(scores)
+            predicted = self._likeliest(scores, probability)
+            names = (self.classes or ["0", "1"]) if scores.shape[1] == 2 else ()
+            of_classes = {f"{PROBABILITY}{name}": probability[:, code] for code, name in enumerate(names)}
             label_names = self.classes if self.data_classes is None else self.data_classes
             return {
                 "label": _classes(label_names, label, label < 0),
                 "prediction": _classes(self.classes, predicted, None),
-                "score": pa.array(score, pa.float32()),
-                **{f"{PROBABILITY}{names[code]}": pa.array(one, pa.float32()) for code, one in of_classes.items()},
+                "score": pa.array(probability[np.arange(len(scores)), predicted], pa.float32()),
+                **{name: pa.array(one, pa.float32()) for name, one in of_classes.items()},
             }
         label = label.reshape(len(label), -1)
         if kind.is_number:
             return {"label": values_column(label, pa.float32()), "prediction": values_column(scores, pa.float32())}
-        if scores.shape[1] == 2 and label.shape[1] == 1:
-            scores = scores[:, 1:] - scores[:, :1]
-        probability = values_column(sigmoid(scores), pa.float32())
+        probability = sigmoid(scores)
+        is_one = scores > 0 if self.threshold is None else probability >= self.threshold.probability
+        of_one = values_column(probability, pa.float32())
         return {
             "label": values_column(label, pa.int8()),
-            "prediction": values_column(self._is_one(scores).astype(np.float32), pa.int8()),
-            "score": probability,
-        } | ({f"{PROBABILITY}1": probability} if label.shape[1] == 1 else {})
+            "prediction": values_column(is_one.astype(np.float32), pa.int8()),
+            "score": of_one,
+        } | ({f"{PROBABILITY}1": of_one} if label.shape[1] == 1 else {})
 
     def _likeliest(self, scores: Floats, probability: Floats) -> Array:
         """Return the predicted class of each row, int64 (n,)."""
@@ -109,10 +102,6 @@ class Deciding:
         code, others = self.threshold.code, scores.copy()
         others[:, code] = -np.inf
         return np.where(probability[:, code] >= self.threshold.probability, code, others.argmax(axis=1))
-
-    def _is_one(self, scores: Floats) -> Array:
-        """Return where a label is predicted to be 1."""
-        return scores > 0 if self.threshold is None else sigmoid(scores) >= self.threshold.probability
 
 
 def _classes(names: list[str] | None, index: Array, missing: Array | None) -> pa.Array:
@@ -141,11 +130,11 @@ def values_column(values: Array, kind: Any) -> pa.Array:
 def as_probabilities(kind: LabelType, scores: Array) -> Array:
     """Return a model's scores (n, C) as probabilities; a regression's as they are.
 
-    Classes that exclude each other: softmax; a single score or several labels: of each by itself.
+    Classes that exclude each other: softmax; labels of yes or no: of each by itself.
     """
     if kind.is_number:
         return scores
-    return probabilities(scores) if kind.one_column and scores.shape[1] > 1 else sigmoid(scores)
+    return probabilities(scores) if kind.one_of_many else sigmoid(scores)
 
 
 def splits_of(store: GraphStore, items: Array, count: int) -> Array:

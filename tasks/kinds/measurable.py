@@ -21,7 +21,6 @@ from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.several import make_evaluator
 from tasks.kinds.base import Names, Warn
 from tasks.kinds.of import kind_of
-from tasks.kinds.points import OF_EDGES
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.ids import IdMap, class_names
@@ -57,9 +56,11 @@ def check_graph(
 
 def check_groups(evaluate: EvaluateConfig, graph: GraphStore, dataset: DatasetStore) -> None:
     """Refuse columns to group rows by that are not there. Raises RecipeError, with those that are."""
-    asked = [name for name in evaluate.groups if name not in OF_EDGES]  # of those there may be none, or be some later
-    if not asked:
+    if set(evaluate.groups) <= {"degree"}:
         return
+    from tasks.kinds.points import OF_EDGES
+
+    asked = [name for name in evaluate.groups if name not in OF_EDGES]  # of those there may be none, or be some later
     kind, there = kind_of(graph.manifest), ["degree"]
     if kind.labels(graph) is not None:
         there = list(kind.grouped_by(graph, dataset, IdMap(graph, dataset), np.empty(0, np.int64), asked))

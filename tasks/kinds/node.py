@@ -12,7 +12,6 @@ from tasks.arrays import Array
 from tasks.evaluators.prediction import Prediction
 from tasks.kinds.base import Columns, TaskRows
 from tasks.kinds.labelled import LabelledKind, unsplit_rows
-from tasks.kinds.points import point_columns
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.ids import IdMap
@@ -48,6 +47,8 @@ class NodeKind(LabelledKind):
         """Return degrees, or all that maps know."""
         if set(names) <= {"degree"}:
             return {"degree": pa.array(np.diff(store["csc_indptr"])[items])}
+        from tasks.kinds.points import point_columns
+
         return point_columns(store, dataset, ids, items, names)
 
     def points(self, opened: Opened) -> Array:

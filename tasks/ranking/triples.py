@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,21 +67,18 @@ class TripleRanker:
         self.model, self.options, self.known = model, options, known
         self.counted, self.memory = counted, memory
 
-    def ranks(
-        self, triples: RankedTriples, entities: EntityBlocks, relations: Tensor, sides: Sequence[Side] = SIDES
-    ) -> TripleRanks:
+    def ranks(self, triples: RankedTriples, entities: EntityBlocks, relations: Tensor) -> TripleRanks:
         """Return the ranks of the triples' heads, then those of their tails.
 
         Args:
             triples: n of them, by numbers of entities in the order of `entities`.
             entities: rows of all entities.
             relations: rows of relations, float32 (R, width).
-            sides: the ends that are asked for.
         """
         # As many at a time as half of the memory has room for; one part also where there is no triple.
         most = max(1, self.memory // 2 // (_ROWS_OF_A_QUERY * 4 * entities.width))
         parts = [triples.taken(rows) for rows in blocks(len(triples), most)] or [triples]
-        return TripleRanks.joined([self._some(part, entities, relations, side) for side in sides for part in parts])
+        return TripleRanks.joined([self._some(part, entities, relations, side) for side in SIDES for part in parts])
 
     def _some(self, triples: RankedTriples, entities: EntityBlocks, relations: Tensor, side: Side) -> TripleRanks:
         asked, given = (0, 1) if side == "head" else (1, 0)

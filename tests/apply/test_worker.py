@@ -164,6 +164,7 @@ def test_predictions_as_csv_are_those_of_parquet(kind: str, format: str, request
         changes = {"given": {"pairs": case.csv(**asked)}}
     case.serve(**changes)
     expected = case.table().to_pandas()
+    (case.folder / "work" / "predictions.parquet").unlink()
     done = case.serve(format=format, **changes)
     assert done["files"] == [f"predictions.{format}"]
     assert not (case.folder / "work" / "predictions.parquet").exists()

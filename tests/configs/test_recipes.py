@@ -137,6 +137,8 @@ def test_sections_that_cannot_work_together_are_refused_when_read(overrides: tup
         (f"dataset.metric=hits@{'9' * 29}", r"metric: unknown metric 'hits@9{29}'; known: acc, .*hits@K with K"),
         ("dataset.metric=acuracy", r"unknown metric 'acuracy' \(did you mean 'accuracy'\?\)"),
         ("dataset.metric=precision@0", "'precision@0': '0' is neither a number of rows from 1 on"),
+        ("tracking.gate_metric=valid/a.lift@200%", "gate_metric: 'lift@200%': '200%' is neither a number of rows"),
+        ("tracking.gate_metric=valid/lift@0%", "gate_metric: 'lift@0%': '0%' is neither a number of rows"),
         ("dataset.metric=recall@200%", "'recall@200%': '200%' is neither .* nor a share below 100 %"),
         ("dataset.num_classes=2147483647", r"num_classes: .*less than or equal to 1000000"),
     ],

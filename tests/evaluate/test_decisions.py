@@ -10,15 +10,15 @@ from configs.label_types import label_type
 from configs.values.deciding import CostsConfig
 from tasks.evaluate.decisions import (
     MOST_ROWS,
-    DecisionsSeen,
     can_decide,
     choose_threshold,
     decisions,
+    decisions_of_tasks,
     fit_temperature,
     outcome,
     threshold_by,
 )
-from tasks.evaluators.metrics import OrderedRows, probabilities
+from tasks.evaluators.metrics import OrderedRows
 from tasks.evaluators.prediction import Prediction
 from tasks.kinds.judged import Deciding
 
@@ -107,10 +107,11 @@ def test_predictions_go_by_a_threshold_as_its_choice_did(rule: str) -> None:
         scores[random.random(600) < 0.5] = random.normal(size=2)
         for two in (True, False):
             shown = scores if two else (scores[:, 1] - scores[:, 0])[:, None]
-            threshold = threshold_by(rule, Prediction(scores=shown, label=label if two else label[:, None]), costs)
+            given = label if two else label[:, None].astype(np.float32)
+            threshold = threshold_by(rule, Prediction(scores=shown, label=given), costs)
             assert threshold is not None
-            deciding = Deciding(threshold=threshold)
-            called = deciding._likeliest(shown, probabilities(shown)) if two else deciding._is_one(shown[:, 0])
+            kind = label_type("multiclass" if two else "binary")
+            called = np.asarray(Deciding(threshold=threshold).judged(kind, given, shown)["prediction"])
             difference = scores[:, 1] - scores[:, 0]
             chosen = choose_threshold(rule, OrderedRows.of(label, difference.astype(np.float64)), costs)
             assert np.array_equal(called == 1, difference >= chosen)
@@ -124,14 +125,14 @@ def test_one_class_has_no_thresholds(label: np.ndarray) -> None:
     )
 
 
-@pytest.mark.parametrize("order", [("valid", "test"), ("test", "train", "valid")])
-def test_splits_come_in_any_order(order: tuple[str, ...]) -> None:
-    splits = {"train": drawn(90, 2, 1.0, 1), "valid": drawn(100, 2, 2.0), "test": drawn(50, 2, 1.0, 2)}
-    seen = DecisionsSeen("test")
-    for split in order:
-        seen.see(split, "", label_type("multiclass"), splits[split])
-    assert seen.record() == decisions(splits["valid"], splits["test"])
-    assert {"temperature", "thresholds"} == set(seen.record()) - {"positive"}
+def test_each_task_has_its_own_where_both_splits_were_scored() -> None:
+    valid, test = drawn(100, 2, 2.0), drawn(50, 2, 1.0, 2)
+    expected = decisions(valid, test)
+    assert {"temperature", "thresholds"} == set(expected) - {"positive"}
+    assert decisions_of_tasks({"": {"shown": test, "valid": valid}}, None) == expected
+    assert decisions_of_tasks({"": {"valid": valid}}, None) == {}
+    both = decisions_of_tasks({"a": {"valid": valid, "shown": test}, "b": {"valid": valid}}, None)
+    assert both == {"tasks": {"a": expected}}
 
 
 def test_of_two_classes_the_rarer_one_is_looked_for() -> None:
@@ -147,12 +148,6 @@ def test_of_two_classes_the_rarer_one_is_looked_for() -> None:
     best = found["thresholds"][0]
     flagged = 1 / (1 + np.exp(-score)) >= best["probability"] - 1e-9
     assert flagged.mean() == pytest.approx(best["flagged"]), "what predictions call the score"
-
-
-def test_nothing_is_chosen_and_shown_on_the_same_rows() -> None:
-    seen = DecisionsSeen("valid")
-    seen.see("valid", "", label_type("multiclass"), drawn(100, 2, 2.0))
-    assert seen.record() == {}
 
 
 def test_missing_labels_are_left_out() -> None:

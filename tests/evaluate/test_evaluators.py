@@ -17,7 +17,7 @@ import torch
 
 from configs.errors import DataError, RecipeError
 from configs.label_types import label_type
-from configs.metric_names import METRIC_NAMES, hits_of
+from configs.metric_names import METRIC_NAMES, check_measured, hits_of
 from configs.registry import EVALUATORS
 from tasks.evaluators import metrics
 from tasks.evaluators.evaluators import _BY_METRIC, Evaluator, Prediction, evaluator_for
@@ -70,7 +70,6 @@ def auto(**fields: str) -> Evaluator:
     [
         ("multiclass", [[2, 1], [0, 1], [5, 0], [0, 3]], [0, 1, 1, -1], 2 / 3),  # the last row has no label
         ("binary", [[0.1], [-0.1], [3]], [[1.0], [1.0], [np.nan]], 0.5),  # one logit, positive above zero
-        ("binary", [[0.1], [-0.1], [3]], [1, 1, -1], 0.5),
     ],
 )
 def test_accuracy(task_type: str, scores: Any, label: Any, expected: float) -> None:
@@ -507,6 +506,11 @@ def test_rows_that_tie_with_the_last_one_count_by_the_room_there_is() -> None:
 def test_rows_of_the_highest_scores_are_a_number_or_a_share(rows: str) -> None:
     with pytest.raises(ValueError, match="neither a number of rows"):
         EVALUATORS.config({"name": "top", "rows": rows})
+
+
+@pytest.mark.parametrize("metric", ["lift@0.5%", "churn.lift@0.5%", "churn.hits@3", "churn.rocauc"])
+def test_a_share_may_have_a_point_and_a_metric_its_task(metric: str) -> None:
+    check_measured(metric)
 
 
 def test_a_number_of_rows_need_not_be_a_text() -> None:

@@ -20,12 +20,12 @@ from tasks.evaluators.evaluators import Prediction
 from tasks.evaluators.several import make_evaluator
 from tasks.kinds.measurable import check_graph, representatives
 from tasks.kinds.of import kind_of
-from tasks.kinds.prepared import check_labels
 from tasks.stage import Listener, Parent, run_stage
 from tasks.storage.graph_facts import relations_of
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
 from tasks.storage.manifests import TaskHead
+from tasks.train.prepared import check_labels
 from tests.evaluate.test_evaluators import graph
 from tests.preprocess.ears import Ears
 from tests.support import as_partition, link_graph, multiplex_graph, node_graph

@@ -19,9 +19,9 @@ from configs.load import build_recipe
 from flows.commands.recipes.data_check import check_data
 from tasks.evaluate.parts_of_split import MOST_WRONG, in_groups, most_wrong
 from tasks.evaluators.prediction import Prediction
-from tasks.kinds.prepared import check_labels
 from tasks.stage import Listener
 from tasks.storage.home import Home
+from tasks.train.prepared import check_labels
 from tests.publish.line import Line, customers, in_this_process, write_customers
 
 

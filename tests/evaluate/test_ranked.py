@@ -15,7 +15,6 @@ from tasks.evaluate.intervals import SureMetrics
 from tasks.evaluators.prediction import Prediction
 from tasks.evaluators.ranked import measure_ranked
 from tasks.evaluators.ranked_places import places_of
-from tasks.evaluators.ranked_rows import RankedRows
 from tasks.evaluators.several import make_evaluator
 from tasks.inference.ranked import ranked_by
 from tasks.sampling.relational.links import RankedLinks
@@ -86,17 +85,9 @@ def test_scores_that_are_all_alike_are_worth_the_middle() -> None:
     assert measure_ranked(rows, 10)["map@10"] == 0
 
 
-def test_parts_and_draws_of_rows_are_those_rows() -> None:
+def test_draws_of_rows_are_those_rows() -> None:
     scores, indptr, right = random_lists(2)
     whole = places_of(scores, indptr, right)
-    cut = 11
-    parts = [
-        places_of(scores[:cut], indptr[: cut + 1], right[: indptr[cut]]),
-        places_of(scores[cut:], indptr[cut:] - indptr[cut], right[indptr[cut] :]),
-    ]
-    joined = RankedRows.joined(parts)
-    np.testing.assert_array_equal(joined.counts, whole.counts)
-    np.testing.assert_array_equal(joined.places, whole.places[:, : joined.places.shape[1]])
     chosen = np.array([3, 3, 8])
     np.testing.assert_array_equal(whole.taken(chosen).places, whole.places[chosen])
 

@@ -23,8 +23,9 @@ from tasks.storage.home import Home
 from tasks.train.families import trainings
 from tasks.train.gradients.engine import GradientEngine
 from tasks.train.job import Job
-from tasks.train.labels.class_weights import check_prepared_labels, class_weight_of, class_weights
+from tasks.train.labels.class_weights import class_weight_of, class_weights
 from tasks.train.labels.learnt import training_facts
+from tasks.train.prepared import check_labels
 from tests.preprocess.ears import Ears
 from tests.publish.line import customers, write_customers
 from tests.ranked_shop import store_of
@@ -223,12 +224,14 @@ def test_the_stage_knows_classes_by_the_names_that_the_data_has(tmp_path: Path, 
     assert set(record.parents) == {"partition", "classes"}
     assert record.key != expected_key("train", customers(tmp_path / "data", "train.epochs=1"), keys, home)
     with pytest.raises(RecipeError, match="no class is called 'evil'"):
-        check_prepared_labels(customers(tmp_path / "data", "train.loss.class_weight={evil: 5}"), keys, home)
+        check_labels(customers(tmp_path / "data", "train.loss.class_weight={evil: 5}"), keys, home)
     numbers = customers(tmp_path / "data", "train.loader={name: neighbor, balance: classes}", task_type="regression")
     for name in ("ingest", "preprocess"):
         call(name, numbers)
     with pytest.raises(RecipeError, match=r"balance=classes is for one class a row, .* \(regression\); leave it out$"):
-        check_prepared_labels(numbers, keys, home)
+        check_labels(numbers, keys, home)
+    later = customers(tmp_path / "data", "train.loader=cluster", "partition.num_parts=4", task_type="regression")
+    check_labels(later, keys, home)  # the graph has no parts yet
 
 
 @pytest.mark.parametrize(

@@ -303,8 +303,8 @@ def test_predictions_have_columns_by_task(tmp_path: Path) -> None:
     [columns] = KIND.columns(opened, rows, prediction, Deciding())
     table = pa.table(columns)
     assert table.column_names == [
-        *("id", "split", "good_label", "good_prediction", "good_score", "kind_label", "kind_prediction", "kind_score"),
-        *("sizes_label", "sizes_prediction"),
+        *("id", "split", "good_label", "good_prediction", "good_score", "good_probability_1"),
+        *("kind_label", "kind_prediction", "kind_score", "sizes_label", "sizes_prediction"),
     ]
     kinds = prediction.label[:, 1]
     assert table["kind_label"].to_pylist() == [None if np.isnan(kind) else int(kind) for kind in kinds]

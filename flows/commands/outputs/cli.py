@@ -143,6 +143,7 @@ def _show_written(facts: list[tuple[str, str]], record: dict[str, Any], as_json:
 
 @app.command()
 def predict(
+    context: typer.Context,
     model: ModelOption,
     data: DataArgument = None,
     nodes: NodesOption = None,
@@ -180,25 +181,7 @@ def predict(
     from flows.records.use_options import UseOptions
 
     recipe, overrides = recipe_and_overrides(data)
-    options = UseOptions(
-        output=output,
-        format=format,
-        nodes=nodes,
-        edges=edges,
-        pairs=pairs,
-        graphs=graphs,
-        queries=queries,
-        head=head,
-        relation=relation,
-        tail=tail,
-        k=k,
-        known=known,
-        type=type,
-        any_type=any_type,
-        threshold=threshold,
-        split=split,
-        keep_layers=keep_layers,
-    )
+    options = UseOptions(**{name: context.params[name] for name in UseOptions.model_fields if name in context.params})
     request = UseRequest(model, "predictions", options, recipe, overrides)
     _use(open_home(home, trust_code or []), request, verbose, as_json)
 

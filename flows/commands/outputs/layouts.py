@@ -172,7 +172,7 @@ def recipe_of(
     """Return the recipe, overrides and name that show a source: a file of vectors, or a recipe. Raises RecipeError."""
     from configs.load import load_own_recipe
 
-    if is_vector_file(source):
+    if source.lower().endswith(_VECTOR_FILES):
         named = any(text.startswith("name=") for text in overrides)
         title = name_of(source)
         dataset = ["dataset=vectors", f"dataset.files=[{quoted(source)}]", f"dataset.title={quoted(title)}"]
@@ -192,11 +192,6 @@ def recipe_of(
 def quoted(value: str | int) -> str:
     """Return a value as overrides are read: a column `no`, or a file `a, b.npy`, is one text."""
     return json.dumps(value, ensure_ascii=False)
-
-
-def is_vector_file(source: str) -> bool:
-    """Whether a source is the name of a file of vectors, rather than of a recipe or a model."""
-    return source.lower().endswith(_VECTOR_FILES)
 
 
 def name_of(source: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -49,16 +49,9 @@ class PlannedStage:
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain values."""
-        return {
-            "name": self.stage,
-            "status": self.status,
-            "reasons": self.reasons,
-            "key": self.key or None,
-            "bytes": self.num_bytes,
-            "seconds": self.seconds,
-            "size_from": self.size_from or None,
-            "memory_bytes": self.memory_bytes,
-        }
+        values = {"name": self.stage, "bytes": self.num_bytes, **asdict(self)}
+        del values["stage"], values["num_bytes"]
+        return values | {"key": self.key or None, "size_from": self.size_from or None}
 
 
 def make_plan(

@@ -12,7 +12,6 @@ from tasks.arrays import Array
 from tasks.kinds.base import Columns, Kind, TaskRows
 from tasks.kinds.labelled import LabelledKind, unsplit_rows
 from tasks.kinds.link import FACTOR, end_hashes
-from tasks.kinds.points import renamed, table_columns, times_column
 from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import ALWAYS, GraphStore
 from tasks.storage.ids import IdMap
@@ -74,6 +73,8 @@ class EdgeKind(LabelledKind):
         columns = {name: pa.array(values) for name, values in degrees.items()}
         if set(names) <= set(columns):
             return columns
+        from tasks.kinds.points import renamed, table_columns, times_column
+
         kind, rows = dataset.manifest.labelled_edges, store.get("edge_rows")
         rows, table = np.asarray(items if rows is None else rows[items], np.int64), f"edges/{kind.name}"
         if "time" in dataset.table(table).columns:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as pc
-import pyarrow.parquet as pq
 
 from tasks.readers.formulas import guarded
 
@@ -32,8 +31,9 @@ class CsvOutput(AbstractContextManager["CsvOutput"]):
         if self._writer is None:
             compression = "gzip" if self._path.suffix == ".gz" else None
             self._file = pa.output_stream(self._path, compression=compression)
-            self._writer = pc.CSVWriter(self._file, table.schema)
-        self._writer.write_table(table)
+            self._schema = table.schema
+            self._writer = pc.CSVWriter(self._file, self._schema)
+        self._writer.write_table(table.cast(self._schema))
         self.num_rows += table.num_rows
 
 
@@ -48,11 +48,3 @@ def _flat(table: pa.Table) -> pa.Table:
         for place in range(width):
             columns[f"{name}_{place}"] = places.take(pa.array(range(place, len(places), width), pa.int64()))
     return pa.table(columns)
-
-
-def as_csv(parquet: Path, path: Path) -> None:
-    """Write a Parquet file's rows as CSV, some at a time, and remove it."""
-    with pq.ParquetFile(parquet) as file, CsvOutput(path) as writer:
-        for group in range(file.num_row_groups):
-            writer.write(file.read_row_group(group))
-    parquet.unlink()

@@ -14,9 +14,7 @@ from configs.training import TrainBase, TrainConfig
 from configs.values.class_weight import ClassWeight
 from models.losses.configs import losses_of, suits
 from tasks.arrays import Array
-from tasks.calls import load_parents, load_stage
 from tasks.storage.heads import HeadView, head_views
-from tasks.storage.ids import class_names
 from tasks.storage.manifests import TaskHead, TaskManifest
 from tasks.train.job import ClassWeights
 from tasks.train.loaders.config_base import resolve_loader
@@ -24,7 +22,6 @@ from tasks.train.loaders.config_base import resolve_loader
 if TYPE_CHECKING:
     from configs.schema import Recipe
     from tasks.storage.graph_store import GraphStore
-    from tasks.storage.home import Home
 
 _CHUNK_ROWS = 1 << 18
 _SHOWN = 10
@@ -87,20 +84,6 @@ def class_weights(
         elif len(columns) == 1:
             _say_weights(_class_names(task, None if of else names), columns[0], of_columns[0], of, say)
     return weights
-
-
-def check_prepared_labels(recipe: Recipe, keys: dict[str, str], home: Home) -> None:
-    """Refuse a loss that the prepared data's labels are not for, or weights of classes that it has not.
-
-    `keys` names `ingest` and `preprocess`. Raises RecipeError.
-    """
-    from tasks.storage.dataset_store import DatasetStore
-    from tasks.storage.graph_store import GraphStore
-
-    dataset = load_parents(load_stage("preprocess"), home, keys)["ingest"]
-    graph = load_parents(load_stage("components"), home, keys)["preprocess"]
-    names = class_names(DatasetStore(dataset.folder, dataset.manifest))
-    check_training(recipe, GraphStore(graph.folder, graph.manifest), names, lambda _: None)  # training says them
 
 
 def check_training(recipe: Recipe, graph: GraphStore, names: Sequence[str] | None, say: Callable[[str], None]) -> None:

@@ -119,7 +119,9 @@ class ClusterLoaderConfig(LoaderConfig):
     def check_graph(self, model: ComponentConfig, manifest: GraphManifest) -> None:
         """Look at the partition."""
         super().check_graph(model, manifest)
-        num_parts: int = getattr(manifest, "num_parts", 1)
+        num_parts = getattr(manifest, "num_parts", None)
+        if num_parts is None:
+            return  # of a graph that is still to be partitioned
         if num_parts == 1:
             raise RecipeError(
                 "train.loader=cluster takes the parts of the partition as clusters and this recipe's partition has "
