@@ -205,6 +205,17 @@ def test_graphs(tmp_path: Path, home: Home) -> None:
     assert list(report.report["most_wrong"]) == ["graph_id", "row", "label", "prediction", "score"]
 
 
+@pytest.mark.usefixtures("in_this_process")
+@pytest.mark.parametrize(("splits", "chosen"), [("valid,test", True), ("valid", False), ("test", False)])
+def test_nothing_is_chosen_and_shown_on_the_same_rows(tmp_path: Path, home: Home, splits: str, chosen: bool) -> None:
+    graph = as_partition(molecule_graph(tmp_path / "graph"))
+    (graph.folder / "manifest.json").write_text(graph.manifest.model_dump_json())
+    parents = {"partition": graph, "train": trained(tmp_path / "train", graph, "gin")}
+    parents["ingest"] = dataset(tmp_path / "data", graph, graphs=[f"mol-{i}" for i in range(120)])
+    report, _, _ = evaluate(home, Recipe(splits=splits), parents)
+    assert ("thresholds" in report.report) == chosen
+
+
 def test_errors_of_the_worker_keep_their_class(tmp_path: Path, home: Home) -> None:
     graph = as_partition(node_graph(tmp_path / "graph", num_nodes=60))
     np.save(graph.folder / "label.npy", np.full(60, -1, np.int64))
