@@ -23,7 +23,6 @@ from tasks.publish.plots.figures import (
     legend,
     shorten,
     styled,
-    thousands,
 )
 from tasks.publish.snapshots import SnapshotSummary, label_counts
 from tasks.publish.tracking.records import Record, read_records, unique_by_step
@@ -193,29 +192,6 @@ def _curves(
     ax.set_title(title, pad=6 if entries < 3 else 6 + 13 * -(-entries // columns))  # above a legend that is as wide
     ax.set_xlabel(x_name)
     legend(ax, columns)
-    return canvas
-
-
-COSTS = {"Seconds of each stage": ("Time", "seconds", 1.0), "Peak memory of each stage": ("Peak memory", "MB", 1e6)}
-"""Caption to title, unit, and how much of what was measured one unit is."""
-
-
-@styled
-def stage_cost(stages: Mapping[str, Manifest], what: str) -> Canvas | None:
-    """Bars of one of COSTS, by stage. None for a single stage."""
-    if len(stages) < 2:
-        return None
-    title, unit, size = COSTS[what]
-    names = list(stages)
-    values = [(stage.seconds if unit == "seconds" else stage.peak_bytes) / size for stage in stages.values()]
-    canvas, ax = canvas_of_one(4.6, max(2.2, 0.34 * len(names) + 1.0))
-    ax.barh(names, values, color=COLORS[list(COSTS).index(what)], height=0.7)
-    for place, value in enumerate(values):
-        ax.text(value, place, f" {value:,.1f}" if value < 10 else f" {value:,.0f}", va="center", fontsize=8)
-    ax.margins(x=0.18)
-    ax.invert_yaxis()
-    thousands(ax.xaxis)
-    ax.set(title=title, xlabel=unit)
     return canvas
 
 
