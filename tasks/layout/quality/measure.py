@@ -39,7 +39,7 @@ def measure_layout(
     """Measure a layout by the vectors it is of, the graph, or labels; `points` and `edges` say what each measure is.
 
     With vectors: trustworthiness, continuity, neighbors_kept, triplets. With edges: stretched_edges,
-    edge_length_variation, graph_neighbors_kept, stress, and in two dimensions, up to ten million edges,
+    graph_neighbors_kept, stress, and in two dimensions, up to ten million edges,
     crossing_edges and crossings_per_edge. With labels: knn_accuracy. What cannot be said of so few points, labels or
     edges is left out.
 
@@ -126,7 +126,7 @@ def _of_edges(layout: Map, indptr: Array, indices: Array, seed: int, threads: in
     if not apart.any():
         return {}
     lengths = of_edges.lengths_between(coordinates, sources[apart], targets[apart])
-    estimates |= of_edges.edge_lengths(lengths, len(indices))
+    estimates["stretched_edges"] = of_edges.stretched_edges(lengths, len(indices))
     nodes = np.flatnonzero(indptr[1:] > indptr[:-1])
     drawn = nodes[_draw(len(nodes), _MOST_POINTS, seed)]
     estimates["graph_neighbors_kept"] = of_edges.graph_neighbors_kept(layout, indptr, indices, drawn, len(nodes))

@@ -37,12 +37,8 @@ _TOP = 30
 def degrees(report: Mapping[str, Any]) -> Canvas | None:
     """In-degrees in bins of powers of two (`report["degrees"]["log2_bins"]`)."""
     bins = report.get("degrees", {}).get("log2_bins") or []
-    return _histogram(bins, bin_labels(len(bins)), "Degrees", "in-degree", "nodes")
-
-
-def bin_labels(count: int) -> list[str]:
-    """Return the names of bins of degree 0, 1, 2-3, 4-7, ..."""
-    return ["0" if k == 0 else _range(2 ** (k - 1), 2**k - 1) for k in range(count)]
+    labels = ["0" if k == 0 else _range(2 ** (k - 1), 2**k - 1) for k in range(len(bins))]
+    return _histogram(bins, labels, "Degrees", "in-degree", "nodes")
 
 
 @styled
@@ -223,21 +219,6 @@ _MOST_LABELS = 12
 _OF_SNAPSHOTS = (COLORS[1], COLORS[0])
 
 
-@styled
-def degree_picture(before: SnapshotSummary, now: SnapshotSummary) -> Canvas | None:
-    """In-degrees of both snapshots in bins of powers of two, as shares."""
-    bins = [summary["degrees"].get("log2_bins") or [] for summary in (before, now)]
-    if not all(map(sum, bins)):
-        return None
-    canvas, ax = canvas_of_one()
-    labels = bin_labels(max(map(len, bins)))
-    shares = [100 * np.pad(np.asarray(counts), (0, len(labels) - len(counts))) / sum(counts) for counts in bins]
-    grouped_bars(ax, labels, _by_moment(before, now, shares), _OF_SNAPSHOTS)
-    ax.tick_params(axis="x", rotation=60 if len(labels) > 8 else 0)
-    ax.set(title="Degrees", xlabel="in-degree", ylabel="% of the nodes")
-    return canvas
-
-
 def _by_moment(before: SnapshotSummary, now: SnapshotSummary, values: Sequence[Any]) -> dict[str, Any]:
     return {f"as of {summary['as_of']}": one for summary, one in zip((before, now), values, strict=True)}
 
@@ -277,15 +258,3 @@ def _number_picture(before: SnapshotSummary, now: SnapshotSummary) -> Canvas | N
     ax.set(title="Labels", xlabel="label", ylabel="% of the nodes with less")
     legend(ax, 2)
     return canvas
-
-
-def snapshot_pictures(summary: SnapshotSummary) -> list[tuple[str, Canvas]]:
-    """Return the report's figures with their captions; none without an earlier snapshot."""
-    now, before = summary["snapshot"], summary["previous"]
-    if before is None:
-        return []
-    drawn = [
-        ("Degrees of both snapshots, in powers of two", degree_picture(before, now)),
-        ("Labels of both snapshots", label_picture(before, now)),
-    ]
-    return [(caption, canvas) for caption, canvas in drawn if canvas is not None]
