@@ -12,7 +12,6 @@ from configs.label_types import LabelType
 from configs.matching import did_you_mean, listed
 from models.base import GraphModel
 from tasks.arrays import Array
-from tasks.explain.base import Effects, Part
 from tasks.storage.graph_store import GraphStore
 
 
@@ -50,14 +49,9 @@ class AskedScore:
         return own - rows[:, others].logsumexp(1)  # of probabilities, those near 0 and 1 would have no gradient
 
     def scores(self, outputs: Tensor) -> Array:
-        """Return `value` and, beside it, `margin` of outputs: float64 (n, 2)."""
-        return torch.stack([self.value(outputs), self.margin(outputs)], 1).cpu().numpy()
-
-    def effects(self, part: Part, place: Array, score: Array, without: Array, **more: Array) -> Effects:
-        """Return what parts did that were left out: of `scores` (2,) with all of them, and (n, 2) without each."""
-        effect, odds = (score - without).T
-        kept = {"odds": odds} if self.label_type.has_classes else {}
-        return Effects(part, effect, place, without=without[:, 0], **kept, **more)
+        """Return `value` and, beside it, `margin` of outputs: float64 (n, 2); the latter NaN where there is no odds."""
+        margin = self.margin(outputs) if self.label_type.has_classes else torch.nan * self.value(outputs)
+        return torch.stack([self.value(outputs), margin], 1).cpu().numpy()
 
     def _rows(self, outputs: Tensor) -> Tensor:
         return outputs.double().view(len(outputs), -1)[:, : self.columns]

@@ -35,6 +35,12 @@ class Effects:
     count: Array | None = None
     """int64 (n,): of neighbours, the edges that go with them."""
 
+    @classmethod
+    def left_out(cls, part: Part, place: Array, score: Array, without: Array, **more: Array) -> Effects:
+        """Return what parts did that were left out: by `AskedScore.scores` (2,) with all, and (n, 2) without each."""
+        effect, odds = (score - without).T
+        return cls(part, effect, place, without=without[:, 0], odds=None if np.isnan(score[1]) else odds, **more)
+
     @property
     def moved(self) -> Array:
         """By how much each part moved the score, up or down, float64 (n,)."""

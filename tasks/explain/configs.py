@@ -48,6 +48,4 @@ class MaskConfig(ExplainerConfig):
     learning_rate: float = Field(default=0.01, gt=0, le=10)
     """Of Adam."""
     size: float = Field(default=0.005, ge=0)
-    """How much each edge that is kept costs."""
-    entropy: float = Field(default=1.0, ge=0)
-    """How much weights that are neither 0 nor 1 cost."""
+    """How much each edge that is kept costs; weights that are neither 0 nor 1 cost their entropy."""

@@ -49,7 +49,7 @@ def draw(answer: Answer) -> dict[str, Any]:
 
     Shown are the strongest edges and neighbours, what joins these to what is explained, and an asked pair itself.
     """
-    hood, names = answer.hood, answer.words.nodes.to_pylist()
+    hood, names = answer.hood, [str(name) for name in answer.words.nodes.to_pylist()]
     units, effect, of_node, of_what = hood.units, np.zeros(len(hood.units)), np.zeros(len(hood.nodes)), ""
     for part in answer.explanation.effects:
         if part.part in ("edge", "node"):

@@ -101,7 +101,7 @@ class SampledRows:
         }
         for part, (places, left_out) in parts.items():
             without = np.concatenate([np.empty((0, 2)), *(self._score(self._without(some)) for some in left_out)])
-            found.append(self.asked.effects(part, places, score[0], without))
+            found.append(Effects.left_out(part, places, score[0], without))
         return Explanation(float(score[0, 0]), found, notes)
 
     def _score(self, batch: TypedBatch) -> Array:

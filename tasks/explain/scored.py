@@ -108,7 +108,7 @@ class ScoredNeighborhood:
         """Return the model's outputs, (V, C) or (V,)."""
         count = len(variants.removed)
         with evaluating(self.model):
-            blocks, local = self._blocks(variants)
+            blocks, local = self.blocks(variants)
             inputs = _rows_of(self.inputs, local)
             own = self.own and [None if table is None else table.repeat(count, 1) for table in self.own]
             number = variants.feature - len(self.columns.names)  # among those of edges
@@ -135,11 +135,7 @@ class ScoredNeighborhood:
         numbers, codes = (None if table is None else table.to(self.device) for table in own)
         return self.model.score_edges(ends[0], ends[1], numbers, codes)
 
-    def plain_blocks(self) -> list[Block]:
-        """Return the neighbourhood's own blocks."""
-        return self._blocks(self.variants(1))[0]
-
-    def _blocks(self, variants: Variants) -> tuple[list[Block], Array]:
+    def blocks(self, variants: Variants) -> tuple[list[Block], Array]:
         """Return the blocks of V graphs as one, and the local number of each row of the outermost sources.
 
         Copies of a node lie side by side: row j * V + v is node j of graph v, so that destinations come first. Nodes

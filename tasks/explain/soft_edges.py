@@ -44,7 +44,7 @@ class SoftScore:
     def __init__(self, scored: ScoredNeighborhood, *, by_direction: bool = False) -> None:
         """`by_direction`: an edge and its reverse have a weight each, 2 u and 2 u + 1 of unit u."""
         self.scored = scored
-        self.blocks = [block.to(scored.device) for block in scored.plain_blocks()]
+        self.blocks = [block.to(scored.device) for block in scored.blocks(scored.variants(1))[0]]
         hood, units = scored.hood, scored.hood.unit_of
         tables = {"nodes": (scored.inputs.feat, np.arange(len(hood.nodes)))}
         tables["own"] = scored.own[0] if scored.own else None, np.array([-1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,13 @@ def test_reasons_can_be_told_apart_near_0_and_1(score: float) -> None:
     assert all(("log odds" in one) == (score != 0.5) for one in outcomes)
     page = render_page([found], "Why?", "removal", 0)
     assert all(one in page for one in outcomes)
+
+
+def test_ids_may_be_numbers() -> None:
+    one = answer([(1, 0, 0)], [0, 1], [0])
+    numbered = replace(one, words=replace(one.words, nodes=pa.array([7, 1003])), asked={"node": 7})
+    assert [label["text"] for label in draw(numbered)["labels"]] == ["7", "1003"]
+    assert ">1003<" in render_page([numbered], "Why?", "removal", 0)
 
 
 def test_figures_tell_scores_from_0_and_1() -> None:

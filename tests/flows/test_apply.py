@@ -210,7 +210,7 @@ def test_the_champion_moves_by_hand_and_back(trained: Trained) -> None:
     assert champion() == ["1"]
     refused = trained("promote", "papers@2")
     assert refused.returncode == 2
-    assert "does not beat a linear model that sees only the rows' own features" in refused.stderr
+    assert "is below a linear model that sees only the rows' own features" in refused.stderr
     assert champion() == ["1"]
     change = trained.json("promote", "papers@2", "--force")
     assert (change["before"], change["after"], change["changed"]) == ("1", "2", True)

@@ -37,7 +37,7 @@ class Removal(Explainer):
 
         def features(part: Part, places: Array, columns: Array) -> Effects:
             parts = np.stack(np.meshgrid(places, columns, indexing="ij"), 2).reshape(-1, 2)[: self.config.most]
-            return scored.asked.effects(part, parts[:, 0], score, without(parts, usual), feature=parts[:, 1])
+            return Effects.left_out(part, parts[:, 0], score, without(parts, usual), feature=parts[:, 1])
 
         for kind, chosen, count in (("edges", edges, len(units)), ("neighbours", nodes, int((hood.hop > 0).sum()))):
             if len(chosen) < count:
@@ -46,8 +46,8 @@ class Removal(Explainer):
         of_nodes = without(nodes, lambda some: nodes_left_out(scored, some))
         count_of = np.asarray(degree)[nodes].astype(np.int64)
         found = [
-            scored.asked.effects("edge", edges, score, of_edges),
-            scored.asked.effects("node", nodes, score, of_nodes, count=count_of),
+            Effects.left_out("edge", edges, score, of_edges),
+            Effects.left_out("node", nodes, score, of_nodes, count=count_of),
             features("feature", np.flatnonzero(hood.hop == 0), np.arange(len(scored.columns.names))),
         ]
         edge_columns = np.arange(len(scored.columns.names), len(scored.names))

@@ -3,13 +3,12 @@
 | measure | what | best |
 |---|---|---|
 | stretched_edges | share of edges longer than five times the median | 0 |
-| edge_length_variation | standard deviation of the lengths of edges over their mean | 0 |
 | crossing_edges | share of edges that another edge crosses | 0 |
 | crossings_per_edge | how many edges cross one, on average | 0 |
 | graph_neighbors_kept | of as many nearest points as a node has neighbours, the share that are its neighbours | 1 |
 | stress | mean of (s length / distance - 1)^2 over pairs with a path, distance in edges, by the best scale s | 0 |
 
-The fifth is the neighbourhood preservation of Kruiger et al. (Graph Layouts by t-SNE, EuroVis 2017), with the nearest
+The fourth is the neighbourhood preservation of Kruiger et al. (Graph Layouts by t-SNE, EuroVis 2017), with the nearest
 counted instead of the Jaccard index; the last the normalised stress of Gansner, Koren and North (Graph Drawing 2004).
 Graphs are CSR, indptr int64 (n + 1,) and indices (E,), each edge in both directions; loops are not looked at.
 
@@ -43,17 +42,9 @@ def lengths_between(coordinates: Array, first: Array, second: Array) -> NDArray[
     return lengths
 
 
-def edge_lengths(lengths: Array, population: int) -> dict[str, Estimate]:
-    """Return stretched_edges and edge_length_variation of lengths (m,), m > 0."""
-    median, mean = float(np.median(lengths)), float(lengths.mean())
-    stretched = Estimate.of(lengths > STRETCHED * median, population)
-    variation = float(lengths.std()) / mean if mean > 0 else 0.0
-    # The delta method for normal lengths: enough to tell how exact a sample is.
-    error = variation * np.sqrt((0.5 + variation**2) / len(lengths)) if len(lengths) < population else 0.0
-    return {
-        "stretched_edges": stretched,
-        "edge_length_variation": Estimate(variation, float(error), len(lengths)),
-    }
+def stretched_edges(lengths: Array, population: int) -> Estimate:
+    """Return the share of lengths (m,), m > 0, above five times the median."""
+    return Estimate.of(lengths > STRETCHED * float(np.median(lengths)), population)
 
 
 def graph_neighbors_kept(layout: Map, indptr: Array, indices: Array, nodes: Array, population: int) -> Estimate:

@@ -7,11 +7,11 @@ from numpy.typing import NDArray
 
 from models.kernels.threads import num_threads
 from tasks.arrays import Array
-from tasks.layout.neighbors.rows import Metric
+from tasks.layout.neighbors.rows import Metric, SearchedRows
 from tasks.layout.quality import edges as of_edges
 from tasks.layout.quality import points as of_points
 from tasks.layout.quality.edges import SortedEdges, count_crossings
-from tasks.layout.quality.points import Estimate, Map, Space
+from tasks.layout.quality.points import Estimate, Map
 
 NEIGHBORS = 15
 """Of trustworthiness, continuity and neighbors_kept."""
@@ -39,7 +39,7 @@ def measure_layout(
     """Measure a layout by the vectors it is of, the graph, or labels; `points` and `edges` say what each measure is.
 
     With vectors: trustworthiness, continuity, neighbors_kept, triplets. With edges: stretched_edges,
-    edge_length_variation, graph_neighbors_kept, stress, and in two dimensions, up to ten million edges,
+    graph_neighbors_kept, stress, and in two dimensions, up to ten million edges,
     crossing_edges and crossings_per_edge. With labels: knn_accuracy. What cannot be said of so few points, labels or
     edges is left out.
 
@@ -71,7 +71,7 @@ def measure_layout(
     if len(coordinates) > 1:
         layout = Map(coordinates, threads)
         if vectors is not None:
-            estimates |= _of_vectors(layout, Space.of(vectors, metric), seed, threads)
+            estimates |= _of_vectors(layout, SearchedRows(vectors, metric), seed)
         if labels is not None:
             estimates |= _of_labels(coordinates, labels, seed, threads)
         if edges is not None:
@@ -81,15 +81,15 @@ def measure_layout(
     return {name: one.value for name, one in estimates.items()}, sampled
 
 
-def _of_vectors(layout: Map, vectors: Space, seed: int, threads: int) -> dict[str, Estimate]:
-    n, dim = vectors.rows.shape
+def _of_vectors(layout: Map, vectors: SearchedRows, seed: int) -> dict[str, Estimate]:
+    n, dim = vectors.vectors.shape
     estimates = {}
     if n > 2:
         estimates["triplets"] = of_points.triplets(layout, vectors, _draw(n, _MOST_TRIPLET_POINTS, seed), seed)
     k = min(NEIGHBORS, (n - 1) // 2)  # ranks of more are not comparable: the most that can be lost is then less
     if k > 0 and n > 3:
         most = n if n <= _ALL_ROWS else int(np.clip(min(_ROW_PAIRS, _ROW_PRODUCTS / dim) / n, _LEAST_ROWS, _ALL_ROWS))
-        estimates |= of_points.neighborhoods(layout, vectors, _draw(n, most, seed), k, threads)
+        estimates |= of_points.neighborhoods(layout, vectors, _draw(n, most, seed), k)
     return estimates
 
 
@@ -126,7 +126,7 @@ def _of_edges(layout: Map, indptr: Array, indices: Array, seed: int, threads: in
     if not apart.any():
         return {}
     lengths = of_edges.lengths_between(coordinates, sources[apart], targets[apart])
-    estimates |= of_edges.edge_lengths(lengths, len(indices))
+    estimates["stretched_edges"] = of_edges.stretched_edges(lengths, len(indices))
     nodes = np.flatnonzero(indptr[1:] > indptr[:-1])
     drawn = nodes[_draw(len(nodes), _MOST_POINTS, seed)]
     estimates["graph_neighbors_kept"] = of_edges.graph_neighbors_kept(layout, indptr, indices, drawn, len(nodes))

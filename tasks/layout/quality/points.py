@@ -18,180 +18,73 @@ many equal rows say nothing against a layout.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numba import njit
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
-from threadpoolctl import threadpool_limits
 
+from models.kernels.threads import run_parts
 from tasks.arrays import Array, blocks
-from tasks.layout.neighbors.rows import Metric
+from tasks.layout.neighbors.nearest import nearest_rows
+from tasks.layout.neighbors.rows import BLOCK_BYTES, SearchedRows, scores
 
-_BLOCK_BYTES = 8 << 20
-_QUERIES, _ROWS = 256, 1024
-"""At most in a product of matrices: a megabyte, which stays in the second-level cache while it is looked at."""
-_MEAN_ROWS = 10_000
-_TOLERANCE = np.float32(4 * np.finfo(np.float32).eps)
+_QUERIES = 512
+_TOLERANCE = float(4 * np.finfo(np.float32).eps)
 """Of a squared distance, in parts of the two squared norms: the error of a float32 product."""
 TRIPLETS = 5
 _JITTER = 1e-9
 _BLOCK = 1 << 14
 
 
-class Space(NamedTuple):
-    """Rows and how far apart they are."""
-
-    rows: Array
-    """Float (n, d), float16 to float64; may be a memory map."""
-    metric: Metric
-    center: NDArray[np.float64]
-    """Float64 (d,): subtracted before distances are taken; zeros where that would change their order."""
-
-    @classmethod
-    def of(cls, rows: Array, metric: Metric) -> Space:
-        """Take the mean of at most 10,000 rows as the center of Euclidean distances."""
-        center = np.zeros(rows.shape[1])
-        if metric == "euclidean":
-            center = np.asarray(rows[:: max(len(rows) // _MEAN_ROWS, 1)], np.float64).mean(axis=0)
-        return cls(rows, metric, center)
-
-    def read(self, at: slice | Array) -> NDArray[np.float32]:
-        """Return these rows as distances need them: centered, or of length 1 for `cosine`."""
-        rows = np.asarray(self.rows[at], np.float32) - self.center.astype(np.float32)
-        if self.metric == "cosine":
-            length = np.linalg.norm(rows, axis=1, keepdims=True)
-            rows = np.divide(rows, length, out=np.zeros_like(rows), where=length > 0)
-        return np.ascontiguousarray(rows)
-
-    def pair_distances(self, first: Array, second: Array) -> NDArray[np.float64]:
-        """Return distances (m,) of rows `first` (m,) from rows `second` (m,)."""
-        a, b = self.read(first), self.read(second)
-        if self.metric == "dot":
-            return -np.einsum("nd,nd->n", a, b, dtype=np.float64)
-        return _squares(a - b).astype(np.float64)
+def pair_distances(rows: SearchedRows, first: Array, second: Array) -> NDArray[np.float64]:
+    """Return how far rows `first` (m,) are from rows `second` (m,): (m,), squared; for dot the negative product."""
+    a, b = rows.read(first), rows.read(second)
+    apart = -(a.double() * b).sum(1) if rows.metric == "dot" else (a.double() - b).square().sum(1)
+    return apart.numpy()
 
 
-class RankLists(NamedTuple):
-    """What is known of m queries so far."""
-
-    limits: Array
-    """float32 (m, a), ascending: distances whose ranks are asked for."""
-    closer: Array
-    """int64 (m, a + 1): how many rows are first closer than limit i."""
-    near: Array
-    """float32 (m, k), ascending: distances of the nearest rows."""
-    ids: Array
-    """int64 (m, k): those rows."""
-
-
-def nearest_and_ranks(
-    space: Space, queries: Array, asked: Array, num_nearest: int, threads: int = 1
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the nearest rows of each query, and the ranks of the rows that are asked for.
+def ranks(rows: SearchedRows, queries: Array, asked: Array) -> NDArray[np.int64]:
+    """Return the ranks of rows among all by how far they are from a query: 1 is the nearest row's.
 
     Args:
-        space: n rows.
-        queries: ids of rows, int64 (m,); a query is no neighbour of itself.
+        rows: n of them.
+        queries: ids of rows, int64 (m,); a query is not counted itself.
         asked: ids of rows, int64 (m, a).
-        num_nearest: at most n - 1.
-        threads: how many work side by side; they change no bit of the result.
-
-    Returns:
-        Ids int64 (m, num_nearest), the nearest first, and ranks int64 (m, a): 1 is the nearest row's.
     """
-    count, dim = space.rows.shape
-    query_rows = space.read(queries)
-    limits = np.stack([space.pair_distances(queries, asked[:, i]) for i in range(asked.shape[1])], axis=1)
-    order = np.argsort(limits, axis=1, kind="stable")
-    lists = RankLists(
-        limits=np.take_along_axis(limits, order, axis=1).astype(np.float32),
-        closer=np.zeros((len(queries), asked.shape[1] + 1), np.int64),
-        near=np.full((len(queries), num_nearest), np.inf, np.float32),
-        ids=np.full((len(queries), num_nearest), -1, np.int64),
-    )
-    is_dot = space.metric == "dot"
-    size = min(max(_BLOCK_BYTES // (4 * dim), 1), _ROWS * 64)
-    with threadpool_limits(1), ThreadPoolExecutor(threads) as pool:
-        for block in blocks(count, size):
-            rows = space.read(block)
-            squares = _squares(rows)
+    found, parts, mean = np.ones_like(asked, dtype=np.int64), list(blocks(len(queries), _QUERIES)), rows.mean()
+    middle = torch.zeros_like(mean) if rows.metric == "dot" else mean
 
-            def work(part: slice, rows: Array = rows, squares: Array = squares, first: int = block.start) -> None:
-                mine = query_rows[part]
-                lengths, of_part = _squares(mine), RankLists._make(array[part] for array in lists)
-                for at in blocks(len(rows), _ROWS):
-                    products = mine @ rows[at].T
-                    scan(products, is_dot, first + at.start, queries[part], lengths, squares[at], of_part)
+    def count(number: int) -> None:
+        part = parts[number]
+        own, x = queries[part], rows.read(queries[part]) - middle
+        limits = np.stack([pair_distances(rows, own, column) for column in asked[part].T], axis=1).astype(np.float32)
+        lengths = x.square().sum(1, keepdim=True)
+        for block in blocks(len(rows), max(BLOCK_BYTES // (4 * max(len(x), x.shape[1])), 1)):
+            others = rows.read(block) - middle
+            distance = scores(rows.metric, x, others)
+            if rows.metric != "dot":
+                distance += lengths
+            distance += _TOLERANCE * (lengths + others.square().sum(1))
+            here = np.flatnonzero((own >= block.start) & (own < block.stop))
+            distance[here, own[here] - block.start] = torch.inf
+            _count(distance.numpy(), limits, found[part])
 
-            for done in [pool.submit(work, part) for part in blocks(len(queries), _QUERIES)]:
-                done.result()
-    ranks = np.empty_like(asked, dtype=np.int64)
-    np.put_along_axis(ranks, order, np.cumsum(lists.closer[:, :-1], axis=1) + 1, axis=1)
-    return lists.ids, ranks
-
-
-def _squares(rows: Array) -> NDArray[np.float32]:
-    return np.einsum("nd,nd->n", rows, rows)
+    run_parts(count, len(parts))
+    return found
 
 
 @njit(cache=True, nogil=True)
-def scan(products, is_dot, first, queries, lengths, squares, lists):  # type: ignore[no-untyped-def]
-    """Take the distances of rows `first` on into the nearest ones and into the counts between the limits.
-
-    Distances are squared, or minus the product where `is_dot`.
-
-    Args:
-        products: of queries and rows, float32 (m, b).
-        is_dot: whether the product alone is looked at.
-        first: id of the first of the b rows.
-        queries: int64 (m,).
-        lengths: squared norms of queries, float32 (m,); `squares` those of the rows (b,).
-        squares: likewise.
-        lists: of the queries; changed.
-    """
-    limits, closer, near, ids = lists
-    num_limits, k = limits.shape[1], near.shape[1]
-    factor, share = (np.float32(-1), np.float32(0)) if is_dot else (np.float32(-2), np.float32(1))
-    candidates = np.empty(products.shape[1], np.int64)
-    for q in range(len(products)):
-        most = limits[q, num_limits - 1] if num_limits > 0 else -np.float32(np.inf)
-        worst = near[q, k - 1] if k > 0 else -np.float32(np.inf)
-        bound, length = max(most, worst), share * lengths[q]
-        count = 0
-        for i in range(products.shape[1]):  # without a branch: few are below the bound, where is hard to foresee
-            candidates[count] = i
-            count += factor * products[q, i] + share * squares[i] + length < bound
-        for j in range(count):
-            i = candidates[j]
-            d = factor * products[q, i] + share * squares[i] + length
-            if first + i == queries[q]:
-                continue
-            if d < worst:
-                worst = _insert(near[q], ids[q], d, first + i)
-            d += _TOLERANCE * (lengths[q] + squares[i])
-            if d < most:
-                low, high = 0, num_limits - 1  # the first limit above d
-                while low < high:
-                    middle = (low + high) // 2
-                    if limits[q, middle] > d:
-                        high = middle
-                    else:
-                        low = middle + 1
-                closer[q, low] += 1
-
-
-@njit(cache=True, nogil=True)
-def _insert(near, ids, d, row):  # type: ignore[no-untyped-def]
-    """Put a row into the ascending list, and return the new last distance."""
-    at = len(near) - 1
-    while at > 0 and near[at - 1] > d:
-        near[at], ids[at] = near[at - 1], ids[at - 1]
-        at -= 1
-    near[at], ids[at] = d, row
-    return near[len(near) - 1]
+def _count(distances, limits, found):  # type: ignore[no-untyped-def]
+    """Add to (m, a) how many distances of each row (m, b) are below each of its limits (m, a)."""
+    for q in range(len(distances)):
+        most = limits[q].max()
+        for i in range(distances.shape[1]):
+            if distances[q, i] < most:
+                for j in range(limits.shape[1]):
+                    found[q, j] += distances[q, i] < limits[q, j]
 
 
 class Estimate(NamedTuple):
@@ -229,31 +122,19 @@ class Map:
     def nearest(self, queries: Array, k: int) -> NDArray[np.int64]:
         """Return the k nearest other points of points (m,), the nearest first: (m, k)."""
         _, near = self._tree.query(self._points[queries], k + 1, workers=self._threads)
-        return without_itself(np.ascontiguousarray(near, np.int64), np.asarray(queries, np.int64))
+        kept = near != queries[:, None]
+        kept[kept.all(axis=1), -1] = False  # of many equal points itself may not be among them
+        others: NDArray[np.int64] = near[kept].reshape(len(queries), k).astype(np.int64)
+        return others
 
 
-@njit(cache=True, nogil=True)
-def without_itself(near, queries):  # type: ignore[no-untyped-def]
-    """Return found (m, k + 1) without the query itself, or without the last where that is not among them: (m, k)."""
-    kept = np.empty((len(near), near.shape[1] - 1), np.int64)
-    for q in range(len(near)):
-        to = 0
-        for i in range(near.shape[1]):
-            if near[q, i] != queries[q] and to < kept.shape[1]:
-                kept[q, to] = near[q, i]
-                to += 1
-    return kept
-
-
-def neighborhoods(layout: Map, vectors: Space, queries: Array, k: int, threads: int = 1) -> dict[str, Estimate]:
+def neighborhoods(layout: Map, vectors: SearchedRows, queries: Array, k: int) -> dict[str, Estimate]:
     """Return trustworthiness, continuity and neighbors_kept over the points drawn, int64 (m,): k below n / 2."""
-    n = len(vectors.rows)
+    n = len(vectors)
     near_in_map = layout.nearest(queries, k)
-    near_in_vectors, ranks_in_vectors = nearest_and_ranks(vectors, queries, near_in_map, k, threads)
-    if (near_in_vectors < 0).any():
-        raise ValueError("vectors hold numbers that are not finite: leave those rows out, or replace the numbers")
-    plane = Space.of(layout.coordinates, "euclidean")
-    _, ranks_in_map = nearest_and_ranks(plane, queries, near_in_vectors, 0, threads)
+    near_in_vectors, _ = nearest_rows(SearchedRows(vectors.vectors, vectors.metric, queries), vectors, k, queries)
+    ranks_in_vectors = ranks(vectors, queries, near_in_map)
+    ranks_in_map = ranks(SearchedRows(layout.coordinates, "euclidean"), queries, near_in_vectors)
     most = k * (2 * n - 3 * k - 1) / 2
     estimates = {
         name: Estimate.of(1 - np.maximum(ranks - k, 0).sum(axis=1) / most, n)
@@ -265,36 +146,23 @@ def neighborhoods(layout: Map, vectors: Space, queries: Array, k: int, threads: 
 
 def knn_accuracy(layout: Map, codes: Array, queries: Array, k: int, population: int) -> Estimate:
     """Return the share of points (m,) whose code most of their k nearest have, the least of equals: int64 (n,)."""
-    hits = [
-        vote_hits(codes[layout.nearest(queries[part], k)], codes[queries[part]])
-        for part in blocks(len(queries), _BLOCK)
-    ]
+    hits = []
+    for part in blocks(len(queries), _BLOCK):
+        near = codes[layout.nearest(queries[part], k)]
+        votes = (near[:, :, None] == near[:, None, :]).sum(axis=2)
+        most = np.where(votes == votes.max(axis=1, keepdims=True), near, codes.max() + 1).min(axis=1)
+        hits.append(most == codes[queries[part]])
     return Estimate.of(np.concatenate(hits), population)
 
 
-@njit(cache=True, nogil=True)
-def vote_hits(near, code):  # type: ignore[no-untyped-def]
-    """Return whether most of the codes near (m, k) are the own one (m,), the least code of equals: float64 (m,)."""
-    hits = np.zeros(len(near))
-    for q in range(len(near)):
-        codes = np.sort(near[q])
-        best, most, length = codes[0], 0, 0
-        for i in range(len(codes)):
-            length = length + 1 if i > 0 and codes[i] == codes[i - 1] else 1
-            if length > most:
-                best, most = codes[i], length
-        hits[q] = best == code[q]
-    return hits
-
-
-def triplets(layout: Map, vectors: Space, queries: Array, seed: int) -> Estimate:
+def triplets(layout: Map, vectors: SearchedRows, queries: Array, seed: int) -> Estimate:
     """Return the share of triplets, 5 with each point (m,), in whose order of distances map and vectors agree.
 
     A point and two others: which of them is nearer. Equal distances on either side count one half.
     """
-    n = len(vectors.rows)
+    n = len(vectors)
     rng = np.random.default_rng(seed)
-    plane = Space.of(layout.coordinates, "euclidean")
+    plane = SearchedRows(layout.coordinates, "euclidean")
     agreed = []
     for part in blocks(len(queries), _BLOCK):
         first = np.repeat(np.asarray(queries[part], np.int64), TRIPLETS)
@@ -304,8 +172,8 @@ def triplets(layout: Map, vectors: Space, queries: Array, seed: int) -> Estimate
         for taken in (np.minimum(first, second), np.maximum(first, second)):
             third += third >= taken
         signs = [
-            np.sign(space.pair_distances(first, second) - space.pair_distances(first, third))
-            for space in (vectors, plane)
+            np.sign(pair_distances(rows, first, second) - pair_distances(rows, first, third))
+            for rows in (vectors, plane)
         ]
         agreed.append((1 + signs[0] * signs[1]) / 2)
     by_point = np.concatenate(agreed).reshape(-1, TRIPLETS).mean(axis=1)

@@ -8,7 +8,6 @@ import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -64,27 +63,13 @@ def packed_texts(texts: Sequence[str]) -> str:
 def quantized(coordinates_ND: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], list[float], float]:
     """Return uint16 (N, 2 or 3), the lowest corner and the length of a step, the same on all axes so that shapes keep.
 
-    Raises ValueError for another shape and for a coordinate that is not finite.
+    Coordinates are finite, as `measure_layout` has seen.
     """
-    coordinates_ND = np.asarray(coordinates_ND)
-    if coordinates_ND.ndim != 2 or coordinates_ND.shape[1] not in (2, 3):
-        raise ValueError(
-            f"a map needs coordinates of shape (points, 2) or (points, 3), these are {coordinates_ND.shape}"
-        )
-    if not len(coordinates_ND):
-        raise ValueError("a map needs at least one point")
-    if coordinates_ND.dtype.kind not in "fiu":
-        raise ValueError(f"coordinates must be numbers, these are {coordinates_ND.dtype}")
-    exact_ND = coordinates_ND.astype(np.float64)
-    bad = np.flatnonzero(~np.isfinite(exact_ND).all(axis=1))
-    if len(bad):
-        raise ValueError(f"coordinates of row {bad[0]} are not finite ({len(bad)} such rows): leave these points out")
+    exact_ND = np.asarray(coordinates_ND, np.float64)
     low = exact_ND.min(axis=0)
     # Halves, because the difference of two large numbers may be infinite.
     coarse = COARSE if exact_ND.shape[1] == 3 else 1
     step = float((exact_ND.max(axis=0) / 2 - low / 2).max()) * 2 / (STEPS - STEPS % coarse)
-    if not np.isfinite(step):
-        raise ValueError("coordinates lie too far apart for a map: scale them")
     steps_ND = np.rint((exact_ND - low) / step / coarse) * coarse if step > 0 else np.zeros_like(exact_ND)
     return steps_ND.astype(np.uint16), low.tolist(), step
 
@@ -108,20 +93,16 @@ def read_column(name: str, values: Any) -> MapColumn:
     `kind` is category (values are codes into `labels`; 0 is a missing value), number, time (seconds since 1970, UTC) or
     text. Labels that have a colour each are in their own order, so that tomorrow's map has today's colours; of more the
     commonest come first. Numbers and times have `low` and `high`, the percentiles 1 and 99 that colours
-    span, and NaN where they are missing. Raises ValueError for complex numbers and for several values a point.
+    span, and NaN where they are missing.
     """
     if hasattr(values, "to_pandas"):  # Arrow's arrays, of which pandas would keep each value's wrapping
         values = values.to_pandas()
-    if getattr(values, "ndim", 1) != 1:
-        raise ValueError(f"column {name}: a map shows one value a point, these are {values.shape}")
     series = pd.Series(values).reset_index(drop=True)
     if pd.api.types.is_datetime64_any_dtype(series):
         moments = pd.to_datetime(series, utc=True).dt.tz_convert(None)
         seconds = moments.to_numpy(dtype="datetime64[ms]").astype(np.int64) / 1000
         return _spanned(name, "time", np.where(series.isna(), np.nan, seconds))
     if pd.api.types.is_numeric_dtype(series) and not pd.api.types.is_bool_dtype(series):
-        if pd.api.types.is_complex_dtype(series):
-            raise ValueError(f"column {name}: complex numbers have no order to colour by: give their real part or size")
         present = series.dropna()
         is_whole = len(present) and not pd.api.types.is_float_dtype(series)
         if is_whole and (int(present.max()) > 2**53 or int(present.min()) < -(2**53)):  # JavaScript holds no more
@@ -148,7 +129,7 @@ def _spanned(name: str, kind: str, numbers_N: np.ndarray[Any, Any]) -> MapColumn
 
 
 def pack_column(name: str, values: Any) -> dict[str, Any]:
-    """Return what the page knows of a column: see `read_column`, which also says what raises; `data` its values."""
+    """Return what the page knows of a column: see `read_column`; `data` its values."""
     column = read_column(name, values)
     described = {"name": name, "kind": column.kind}
     if column.kind == "text":
@@ -194,36 +175,7 @@ class MapPoints:
     color: str = ""
 
 
-def check_points(points: MapPoints, count: int) -> None:
-    """Raise ValueError where the points' parts do not fit `count` coordinates."""
-    for name, values in [("ids", points.ids), *points.columns.items()]:
-        if len(values) != count:
-            raise ValueError(f"the map has {count} points and {len(values)} values of {name}: give one a point")
-    if points.edges is None:
-        return
-    edges_M2 = np.asarray(points.edges)
-    if edges_M2.ndim != 2 or edges_M2.shape[1] != 2 or edges_M2.dtype.kind not in "iu":
-        raise ValueError(
-            f"edges must be whole numbers of shape (edges, 2), these are {edges_M2.dtype} {edges_M2.shape}"
-        )
-    bad = np.flatnonzero(((edges_M2 < 0) | (edges_M2 >= count)).any(axis=1))
-    if len(bad):
-        raise ValueError(f"edge {bad[0]} joins {edges_M2[bad[0]].tolist()}, the map has points 0 to {count - 1}")
-
-
-def check_folder(path: Path) -> None:
-    """Raise ValueError where the file's folder is missing."""
-    if not path.parent.is_dir():
-        raise ValueError(f"{path}: there is no folder {path.parent} to write the map to: make it first")
-
-
 def coloring(columns: Mapping[str, Any], color: str) -> MapColumn | None:
-    """Return the column `color`, else the first that can colour; ValueError where that one cannot."""
-    read = [read_column(name, values) for name, values in columns.items()]
-    able = [column for column in read if column.kind != "text"]
-    for column in able:
-        if not color or column.name == color:
-            return column
-    if not color:
-        return None
-    raise ValueError(f"no column {color} to colour by; there are: {', '.join(one.name for one in able) or 'none'}")
+    """Return the column `color`, else the first that can colour; None: none can."""
+    read = (read_column(name, values) for name, values in columns.items() if color in ("", name))
+    return next((column for column in read if column.kind != "text"), None)

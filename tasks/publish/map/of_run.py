@@ -20,8 +20,6 @@ from tasks.publish.map.colors import CATEGORIES, INK, NUMBERS, OTHER, PAPER
 from tasks.publish.map.columns import (
     MAX_CATEGORIES,
     MapPoints,
-    check_folder,
-    check_points,
     pack_column,
     packed,
     packed_ids,
@@ -39,12 +37,7 @@ SCRIPTS = ("columns.js", "legend.js", "table.js", "view.js", "map.js")
 
 
 def write_map(points: MapPoints, path: Path) -> int:
-    """Write the page to `path` and return its size in bytes; nothing is left there when it fails.
-
-    Raises ValueError where lengths differ, a coordinate is not finite, an edge's point is not there, `color` is no
-    column, or the folder is missing.
-    """
-    check_folder(path)
+    """Write the page to `path` and return its size in bytes; nothing is left there when it fails."""
     page = render(points).encode("utf-8", "replace")
     write_atomic(path, page)
     return len(page)
@@ -79,7 +72,6 @@ def _text(name: str) -> str:
 def _packed(points: MapPoints) -> dict[str, Any]:
     steps_ND, corner, step = quantized(points.coordinates)
     count = len(steps_ND)
-    check_points(points, count)
     columns = [pack_column(name, values) for name, values in points.columns.items()]
     colors, edges = [column["name"] for column in columns if column["kind"] != "text"], None
     if points.edges is not None:  # by their first end, in half of the pairs' size: how many begin at each, and the ends
@@ -88,8 +80,6 @@ def _packed(points: MapPoints) -> dict[str, Any]:
         starts = np.bincount(edges_M2[:, 0], minlength=count)
         ends = edges_M2[order, 1].astype(np.uint32)
         edges = {"starts": packed(starts.astype(np.uint32)), "ends": packed(ends)}
-    if points.color and points.color not in colors:
-        raise ValueError(f"no column {points.color} to colour by; there are: {', '.join(colors) or 'none'}")
     return {
         "count": count,
         "corner": corner,

@@ -38,7 +38,6 @@ def all_of(report: Mapping[str, Any]) -> list[tuple[str, str, Canvas | None]]:
     of_confusion = "Confusion matrix ({}): where the predictions of a class's rows went"
     pictures = (
         ("confusion", report, "confusion", of_confusion, confusion),
-        ("classes", report, "per_class", "F1 of each class ({})", class_scores),
         ("roc", report, "roc", "ROC curve ({})", roc),
         ("precision_recall", report, "precision_recall", "Precision and recall ({})", precision_recall),
         ("score_classes", report, "score_classes", "Probabilities by class ({})", score_classes),
@@ -123,23 +122,6 @@ def confusion(facts: Mapping[str, Any]) -> Canvas:
     canvas, ax = canvas_of_one(side + 1.1, side)
     heat(canvas, share, names, "% of the true class", share, "{:.0f}".format)
     ax.set(title="Confusion matrix", xlabel="predicted", ylabel="true")
-    return canvas
-
-
-@styled
-def class_scores(facts: Sequence[Mapping[str, Any]]) -> Canvas | None:
-    """F1 of the 30 most frequent classes."""
-    classes = facts[:_TOP]
-    if len(classes) < 3:
-        return None
-    canvas, ax = canvas_of_one(height=max(2.4, 0.24 * len(classes) + 1.0))
-    place = np.arange(len(classes))
-    ax.barh(place, [row["f1"] for row in classes], color=COLORS[2], height=0.7)
-    ax.set_yticks(place, [f"{shorten(row['name'], 24)} ({compact(row['rows'])})" for row in classes])
-    ax.margins(y=0.01)
-    ax.invert_yaxis()
-    more = f", the {len(classes)} most frequent" if len(facts) > len(classes) else ""
-    ax.set(title=f"F1 by class (rows){more}", xlabel="F1", xlim=(0, 1))
     return canvas
 
 
@@ -260,7 +242,6 @@ def of_triples(ranked: Mapping[str, Any], split: str) -> list[tuple[str, Canvas 
     most = f"Filtered MRR of the relations with the most triples, and how many these are ({split})"
     met = f"Filtered MRR by how often training met what is ranked ({split})"
     return [
-        (f"Filtered MRR by kind of relation, and triples ({split})", categories(ranked["categories"])),
         (met, frequency(ranked["frequency"])),
         (most, relations(ranked["relations"])),
     ]
@@ -280,17 +261,6 @@ def relations(rows: Sequence[Mapping[str, Any]]) -> Canvas | None:
     names = [f"{shorten(row['relation'], 34)} ({compact(row['triples'])})" for row in some]
     grouped_bars(ax, names, _ends(some), _OF_ENDS, lie=True)
     ax.set(title="By relation", xlabel="MRR", xlim=(0, 1))
-    return canvas
-
-
-@styled
-def categories(rows: Sequence[Mapping[str, Any]]) -> Canvas | None:
-    """Heads and tails of relations by how many ends they join."""
-    if len(rows) < 2:
-        return None
-    canvas, ax = canvas_of_one(4.6, 3.2)
-    grouped_bars(ax, [f"{row['category']}\n{compact(row['triples'])}" for row in rows], _ends(rows), _OF_ENDS)
-    ax.set(title="By kind", ylabel="MRR", ylim=(0, 1))
     return canvas
 
 

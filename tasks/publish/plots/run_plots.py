@@ -23,7 +23,6 @@ from tasks.publish.plots.figures import (
     legend,
     shorten,
     styled,
-    thousands,
 )
 from tasks.publish.snapshots import SnapshotSummary, label_counts
 from tasks.publish.tracking.records import Record, read_records, unique_by_step
@@ -38,12 +37,8 @@ _TOP = 30
 def degrees(report: Mapping[str, Any]) -> Canvas | None:
     """In-degrees in bins of powers of two (`report["degrees"]["log2_bins"]`)."""
     bins = report.get("degrees", {}).get("log2_bins") or []
-    return _histogram(bins, bin_labels(len(bins)), "Degrees", "in-degree", "nodes")
-
-
-def bin_labels(count: int) -> list[str]:
-    """Return the names of bins of degree 0, 1, 2-3, 4-7, ..."""
-    return ["0" if k == 0 else _range(2 ** (k - 1), 2**k - 1) for k in range(count)]
+    labels = ["0" if k == 0 else _range(2 ** (k - 1), 2**k - 1) for k in range(len(bins))]
+    return _histogram(bins, labels, "Degrees", "in-degree", "nodes")
 
 
 @styled
@@ -196,29 +191,6 @@ def _curves(
     return canvas
 
 
-COSTS = {"Seconds of each stage": ("Time", "seconds", 1.0), "Peak memory of each stage": ("Peak memory", "MB", 1e6)}
-"""Caption to title, unit, and how much of what was measured one unit is."""
-
-
-@styled
-def stage_cost(stages: Mapping[str, Manifest], what: str) -> Canvas | None:
-    """Bars of one of COSTS, by stage. None for a single stage."""
-    if len(stages) < 2:
-        return None
-    title, unit, size = COSTS[what]
-    names = list(stages)
-    values = [(stage.seconds if unit == "seconds" else stage.peak_bytes) / size for stage in stages.values()]
-    canvas, ax = canvas_of_one(4.6, max(2.2, 0.34 * len(names) + 1.0))
-    ax.barh(names, values, color=COLORS[list(COSTS).index(what)], height=0.7)
-    for place, value in enumerate(values):
-        ax.text(value, place, f" {value:,.1f}" if value < 10 else f" {value:,.0f}", va="center", fontsize=8)
-    ax.margins(x=0.18)
-    ax.invert_yaxis()
-    thousands(ax.xaxis)
-    ax.set(title=title, xlabel=unit)
-    return canvas
-
-
 def for_manifest(manifest: Manifest, folder: Path, out_dir: Path) -> list[Path]:
     """Write the pictures of an artifact (dataset, graph, partition, training, evaluation) as PNG files.
 
@@ -245,21 +217,6 @@ def _range(low: int, high: int) -> str:
 
 _MOST_LABELS = 12
 _OF_SNAPSHOTS = (COLORS[1], COLORS[0])
-
-
-@styled
-def degree_picture(before: SnapshotSummary, now: SnapshotSummary) -> Canvas | None:
-    """In-degrees of both snapshots in bins of powers of two, as shares."""
-    bins = [summary["degrees"].get("log2_bins") or [] for summary in (before, now)]
-    if not all(map(sum, bins)):
-        return None
-    canvas, ax = canvas_of_one()
-    labels = bin_labels(max(map(len, bins)))
-    shares = [100 * np.pad(np.asarray(counts), (0, len(labels) - len(counts))) / sum(counts) for counts in bins]
-    grouped_bars(ax, labels, _by_moment(before, now, shares), _OF_SNAPSHOTS)
-    ax.tick_params(axis="x", rotation=60 if len(labels) > 8 else 0)
-    ax.set(title="Degrees", xlabel="in-degree", ylabel="% of the nodes")
-    return canvas
 
 
 def _by_moment(before: SnapshotSummary, now: SnapshotSummary, values: Sequence[Any]) -> dict[str, Any]:
@@ -301,15 +258,3 @@ def _number_picture(before: SnapshotSummary, now: SnapshotSummary) -> Canvas | N
     ax.set(title="Labels", xlabel="label", ylabel="% of the nodes with less")
     legend(ax, 2)
     return canvas
-
-
-def snapshot_pictures(summary: SnapshotSummary) -> list[tuple[str, Canvas]]:
-    """Return the report's figures with their captions; none without an earlier snapshot."""
-    now, before = summary["snapshot"], summary["previous"]
-    if before is None:
-        return []
-    drawn = [
-        ("Degrees of both snapshots, in powers of two", degree_picture(before, now)),
-        ("Labels of both snapshots", label_picture(before, now)),
-    ]
-    return [(caption, canvas) for caption, canvas in drawn if canvas is not None]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tasks.publish.plots import run_plots
 from tasks.publish.plots.figures import compact
 from tasks.publish.report.parts import ReportedRun, ReportTable, Section
 from tasks.storage.outcomes import is_at_once, rows_text
@@ -29,7 +28,4 @@ def section(run: ReportedRun) -> Section | None:
     ]
     caption = "As measured when each artifact was made; a stage found in the cache took no time in this run."
     head = ("stage", "seconds", "peak memory", "rows", "speed", "on disk", "made")
-    made = Section("Where time and memory went", tables=[ReportTable(caption, head, rows, figures=6)])
-    for what in run_plots.COSTS:
-        made.draw(run_plots.stage_cost(manifests, what), what)
-    return made
+    return Section("Where time and memory went", tables=[ReportTable(caption, head, rows, figures=6)])

@@ -17,6 +17,6 @@ def section(run: ReportedRun) -> Section | None:
     before = summary["previous"]
     title = f"As of {summary['snapshot']['as_of']}" + (f", against {before['as_of']}" if before else "")
     made = Section(title, snapshots.facts(summary))
-    for caption, canvas in run_plots.snapshot_pictures(summary):
-        made.draw(canvas, caption)
+    if before:
+        made.draw(run_plots.label_picture(before, summary["snapshot"]), "Labels of both snapshots")
     return made
