@@ -107,8 +107,10 @@ def no_utf8(data: bytes, at: int, path: Path, row: int | None, column: object) -
     )
 
 
-def read_header(stream: IO[bytes], path: Path, delimiter: str) -> tuple[list[str], bytes]:
+def read_header(stream: IO[bytes], path: Path, delimiter: str, *, quotes: bool = True) -> tuple[list[str], bytes]:
     """Read the first row that is not blank; return its cells and its bytes. Leaves the stream after it.
+
+    `quotes`: whether a cell may stand between some.
 
     Raises DataError: there is none, it is longer than `MAX_ROW_BYTES` or has more than `MAX_COLUMNS`, its quotes do not
     fit, it is no UTF-8, or it ends as lines did on old Macs.
@@ -123,11 +125,13 @@ def read_header(stream: IO[bytes], path: Path, delimiter: str) -> tuple[list[str
             raise DataError("is empty", path=path)
         line = line.removeprefix(BOM)
     text = decode(line, path).rstrip("\r\n")
-    if "\r" in text and '"' not in text:
+    if "\r" in text and not (quotes and '"' in text):
         why = "its lines end in a carriage return alone, as on old Macs; write them anew: tr '\\r' '\\n'"
         raise DataError(why, path=path)
     if "\0" in text:
         raise DataError("has NUL bytes in its first line: it is not text, or UTF-16 without a mark", path=path)
+    if not quotes:
+        return text.split(delimiter), line
     return _cells_with_line_ends(line, stream, path, delimiter) or (split_cells(text, path, delimiter), line)
 
 

@@ -6,7 +6,7 @@ https://graphstorm.readthedocs.io/en/latest/cli/graph-construction/single-machin
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -45,7 +45,6 @@ class Feature(Section):
     """Columns, and what is made of them."""
 
     feature_col: Names
-    feature_name: Any = None
     transform: Transform | None = None
 
 

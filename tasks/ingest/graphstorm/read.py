@@ -226,7 +226,7 @@ class Importer:
         return word
 
     def _note_others(self, where: str, said: gconstruct.Section) -> None:
-        for name in sorted(said.model_extra or ()):
+        for name in sorted(set(said.model_extra or ()) - {"feature_name"}):  # columns have their own names here
             self._note(f"{where}: {name} is not taken over".removeprefix(": "))
 
     def _note(self, text: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,12 +16,9 @@ from tasks.ingest.tables.batches import Problems, TableBatch
 from tasks.ingest.tables.intake import with_nulls
 from tasks.ingest.triples.configs import TripleFilesConfig
 from tasks.ingest.triples.sources import format_of
-from tasks.readers.columns import check_names
-from tasks.readers.csv_tables import as_texts, check_delimiter, open_table, read_rows
-from tasks.readers.lines import read_lines
+from tasks.readers.csv_tables import TextTableFile, as_texts, check_delimiter
 from tasks.readers.ntriples import TERMS, read_ntriples
 from tasks.readers.parquet import open_parquet, read_parquet
-from tasks.readers.streams import STREAM_ERRORS, open_stream, read_header, stream_error
 
 # What columns are usually called, in any order and case.
 _USUAL = (
@@ -35,18 +32,6 @@ _USUAL = (
 )
 _ROLES = ("head", "relation", "tail")
 _WIDTH = 3
-_MOST_BLANK = 1000  # lines before the first one that has something
-
-
-@dataclass(frozen=True)
-class TablePlan:
-    """How one CSV or TSV is read."""
-
-    path: Path
-    delimiter: str
-    header: bool
-    quotes: bool
-    names: list[str]
 
 
 class TripleReader:
@@ -86,8 +71,8 @@ class TripleReader:
             batches = read_parquet(path, list(columns.values()))
         else:
             plan = plan_table(path, kind, self.config, self._say)
-            columns = self._columns(path, plan.names, named=plan.header)
-            batches = read_texts(plan, list(columns.values()))
+            columns = self._columns(path, plan.names(), named=plan.header)
+            batches = plan.read(as_texts(list(columns.values())))
         row = 0
         for data in batches:
             filled = [with_nulls(values, ("",)) for values in data.columns]
@@ -147,52 +132,19 @@ def _column(path: Path, column: str, names: list[str], role: str) -> str:
     raise DataError(f"has no column {column!r} (dataset.{role}){hint}; it has {listed(names)}", path=path)
 
 
-def plan_table(path: Path, kind: str, config: TripleFilesConfig, say: Callable[[str], None] | None = None) -> TablePlan:
+def plan_table(path: Path, kind: str, config: TripleFilesConfig, say: Callable[[str], None]) -> TextTableFile:
     """Return how a CSV or TSV is to be read: its first line tells whether it has names."""
-    delimiter, quotes = config.delimiter or ("\t" if kind == "tsv" else ","), kind == "csv"
-    first = first_cells(path, delimiter, quotes)
-    if any("\r" in cell and "\n" not in cell for cell in first):
-        raise DataError("lines end with carriage returns alone; write line feeds: tr '\\r' '\\n'", path=path)
-    header = config.header
+    table = text_table(path, kind, config.delimiter)
+    first, header = table.first_row(), config.header
     if header is None:
         given = (config.head, config.relation, config.tail, config.weight, config.time)
         by_name = any(column is not None and not column.isdigit() for column in given)
         header = by_name or _usual(first) is not None or kind == "csv"
-        if say is not None and header and not by_name and _usual(first) is None:
+        if header and not by_name and _usual(first) is None:
             say(f"{path}: the first line is taken as names: {listed(first)} (if it is a triple: dataset.header=false)")
-    if header:
-        check_names(first, path)
-    return TablePlan(path, delimiter, header, quotes, first if header else [str(i) for i in range(len(first))])
+    return replace(table, header=header)
 
 
-def first_cells(path: Path, delimiter: str, quotes: bool) -> list[str]:
-    """Return the cells of the first line that is not blank. Raises DataError where there is none."""
-    if quotes:
-        try:
-            with open_stream(path) as stream:
-                return read_header(stream, path, delimiter)[0]
-        except STREAM_ERRORS as error:
-            raise stream_error(error, path) from error
-    for _, lines in read_lines(path):
-        for line in lines[:_MOST_BLANK].to_pylist():
-            if line.strip():
-                return list(line.strip("\r\n").split(delimiter))
-        break
-    raise DataError("is empty", path=path)
-
-
-def read_texts(plan: TablePlan, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """Yield columns of a CSV or TSV as the texts that they are."""
-    convert = as_texts(columns)
-    if plan.quotes:
-        with open_table(plan.path, plan.delimiter, plan.header) as (names, stream):
-            yield from read_rows(plan.path, names, stream, plan.delimiter, convert)
-        return
-    try:
-        with open_stream(plan.path) as stream:
-            for line in iter(stream.readline, b"") if plan.header else ():
-                if line.strip():
-                    break
-            yield from read_rows(plan.path, plan.names, stream, plan.delimiter, convert, quotes=False)
-    except STREAM_ERRORS as error:
-        raise stream_error(error, plan.path) from error
+def text_table(path: Path, kind: str, delimiter: str | None = None) -> TextTableFile:
+    """Return a CSV or TSV without names; a TSV has no quotes."""
+    return TextTableFile(path, delimiter or ("\t" if kind == "tsv" else ","), header=False, quotes=kind == "csv")
