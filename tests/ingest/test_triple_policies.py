@@ -202,6 +202,7 @@ def test_mistakes_in_a_folder(
         ("w", pa.array([1.0, 2.0, np.nan, 1.0]), r"\(row 2, column w\): nan is not a finite number; a triple without"),
         ("w", pa.array([1.0, None, 0.0, 1.0]), r"\(row 1, column w\): the cell is empty; a triple without a weight"),
         ("w", pa.array(["1", "two", "3", "x"]), r"\(row 1, column w\): 'two' is not a number \(2 such rows\)"),
+        ("w", pa.array([1.0, 1e-300, 0.0, 1.0]), r"\(row 1, column w\): the weight 1e-300 is not 0, and is in float32"),
         ("w", pa.array([1e300, 0.0, 0.0, 1.0]), r"\(row 0, column w\): 1e\+300 does not fit float32"),
         ("y", pa.array([1, None, 2, 3]), r"\(row 1, column y\): the time is missing; every row needs one"),
         ("y", pa.array(["2020", "soon", "2021", "2022"]), r"\(row 1, column y\): the time 'soon' is not a whole"),
