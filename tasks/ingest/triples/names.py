@@ -19,10 +19,9 @@ from tasks.ingest.ids.id_index import IdIndex
 from tasks.ingest.tables.batches import Problems, TableBatch
 from tasks.ingest.tables.columns import checked_ids
 from tasks.ingest.tables.intake import with_nulls
-from tasks.ingest.triples.reader import text_table
 from tasks.ingest.triples.sources import format_of
 from tasks.readers.columns import is_text, whole_numbers
-from tasks.readers.csv_tables import as_texts
+from tasks.readers.csv_tables import TextTableFile, as_texts
 from tasks.readers.lines import read_names
 from tasks.readers.parquet import open_parquet, read_parquet
 from tasks.storage.file_names import file_name
@@ -223,3 +222,8 @@ def _two_columns(path: Path) -> Iterator[pa.RecordBatch]:
     for data in batches:
         filled = [with_nulls(values, ("",)) for values in data.columns]
         yield pa.RecordBatch.from_arrays(filled, names=data.schema.names)
+
+
+def text_table(path: Path, kind: str, delimiter: str | None = None) -> TextTableFile:
+    """Return a CSV or TSV without names; a TSV has no quotes."""
+    return TextTableFile(path, delimiter or ("\t" if kind == "tsv" else ","), header=False, quotes=kind == "csv")

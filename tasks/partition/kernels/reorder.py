@@ -1,15 +1,91 @@
-"""Reorder a graph so that every part is contiguous."""
+"""The graph before a partition, undirected and simple, and after it: which edges it cuts, every part contiguous."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from models.kernels.simd.prefetch import AHEAD
+from models.kernels.simd.vector import prefetch_item
 from tasks.arrays import Array, blocks, offsets
 from tasks.components.renumbering import CHUNK_BYTES, NodeOrder, gather, write_node_data, write_structure
-from tasks.storage.graph_store import EDGE_ARRAYS, NODE_ARRAYS, SCORED_EDGE_ARRAYS, ArrayWriter, GraphStore
+from tasks.partition.base import Csr, WeightedCsr
+from tasks.storage.graph_store import (
+    EDGE_ARRAYS,
+    NODE_ARRAYS,
+    SCORED_EDGE_ARRAYS,
+    ArrayWriter,
+    GraphStore,
+    create_array,
+)
 from tasks.storage.manifests import LEFT_OUT, SPLITS, is_of_type
+
+
+def undirected(store: GraphStore, scratch: Path) -> Csr:
+    """Return the graph with every edge in both rows, each neighbour once, without self-loops.
+
+    A symmetric, simple graph is returned as it stands; any other is written into `scratch` as memory maps, one pass to
+    count and one to fill.
+    """
+    indptr, indices = np.asarray(store["csc_indptr"]), np.asarray(store["csc_indices"])
+    if store.manifest.symmetric and is_simple(indptr, indices):
+        return Csr(indptr, indices)
+    out_indptr, out_indices = np.asarray(store["csr_indptr"]), np.asarray(store["csr_indices"])
+    union_indptr = np.zeros(len(indptr), np.int64)
+    unite_rows(indptr, indices, out_indptr, out_indices, union_indptr, np.empty(0, indices.dtype))
+    np.cumsum(union_indptr, out=union_indptr)
+    total = int(union_indptr[-1])
+    if total == 0:
+        return Csr(union_indptr, np.empty(0, indices.dtype))
+    union = create_array(scratch / "undirected.npy", (total,), indices.dtype)
+    unite_rows(indptr, indices, out_indptr, out_indices, union_indptr, np.asarray(union))
+    return Csr(union_indptr, np.asarray(union))
+
+
+@njit(cache=True, nogil=True)
+def is_simple(indptr: Array, indices: Array) -> bool:
+    """Whether no row names its own node or a neighbour twice (rows ascend)."""
+    for v in range(len(indptr) - 1):
+        last = -1
+        for e in range(indptr[v], indptr[v + 1]):
+            u = indices[e]
+            if u in (v, last):
+                return False
+            last = u
+    return True
+
+
+@njit(cache=True, nogil=True)
+def unite_rows(
+    in_indptr: Array, in_indices: Array, out_indptr: Array, out_indices: Array, indptr: Array, indices: Array
+) -> None:
+    """Write the distinct neighbours of each node v, itself excluded, from indices[indptr[v]] on. Rows ascend.
+
+    Where `indices` is empty, their number is written to indptr[v + 1] instead.
+    """
+    for v in range(len(in_indptr) - 1):
+        a, a_end = in_indptr[v], in_indptr[v + 1]
+        b, b_end = out_indptr[v], out_indptr[v + 1]
+        last = -1
+        count = 0
+        while a < a_end or b < b_end:
+            if b >= b_end or (a < a_end and in_indices[a] <= out_indices[b]):
+                u = in_indices[a]
+                a += 1
+            else:
+                u = out_indices[b]
+                b += 1
+            if u != last and u != v:
+                if len(indices) > 0:
+                    indices[indptr[v] + count] = u
+                count += 1
+            last = u
+        if len(indices) == 0:
+            indptr[v + 1] = count
+
 
 _NODE_SPLITS = ("train_idx", "valid_idx", "test_idx")
 _PAIRS = ("edge_ends", *(f"{split}_edges" for split in (*SPLITS, LEFT_OUT)), "valid_negative", "test_negative")
@@ -83,3 +159,34 @@ def _next_places(parts: Array, cursor: Array) -> Array:
         places[i] = cursor[parts[i]]
         cursor[parts[i]] += 1
     return places
+
+
+@njit(cache=True, nogil=True)
+def weighted_cut(graph: WeightedCsr, part: Array) -> int:
+    """Return the weight of entries whose ends lie in two parts (each edge of an undirected graph counts twice)."""
+    indptr, indices, edge_weight = graph
+    cut, last = 0, len(indices) - 1
+    weighted = len(edge_weight) > 0
+    for v in range(len(part)):
+        for e in range(indptr[v], indptr[v + 1]):
+            prefetch_item(part, np.int64(indices[min(e + AHEAD, last)]))
+            if part[indices[e]] != part[v]:
+                cut += edge_weight[e] if weighted else 1
+    return cut
+
+
+def count_cut(indptr: Array, indices: Array, part: Array) -> int:
+    """Return how many entries of the adjacency join two parts."""
+    return int(weighted_cut(WeightedCsr(indptr, indices, np.empty(0, np.int32)), part))
+
+
+@njit(cache=True, nogil=True)
+def cut_matrix(indptr: Array, indices: Array, part: Array, num_parts: int) -> Array:
+    """Return int64 (num_parts, num_parts): edges from part (row: source) to part (column: target) of a CSC."""
+    matrix, last = np.zeros((num_parts, num_parts), np.int64), len(indices) - 1
+    for v in range(len(indptr) - 1):
+        p = part[v]
+        for e in range(indptr[v], indptr[v + 1]):
+            prefetch_item(part, np.int64(indices[min(e + AHEAD, last)]))
+            matrix[part[indices[e]], p] += 1
+    return matrix
