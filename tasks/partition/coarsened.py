@@ -25,8 +25,8 @@ from tasks.partition.kernels.clusters import (
     join_two_hop,
     number_clusters,
 )
+from tasks.partition.kernels.graphs import weighted_cut
 from tasks.partition.kernels.moves import descend, move_all, rebalance, search
-from tasks.partition.kernels.reorder import weighted_cut
 from tasks.partition.metis import MetisOptions, part_graph
 from tasks.storage.graph_store import create_array, id_dtype
 

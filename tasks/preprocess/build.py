@@ -17,13 +17,11 @@ from tasks.arrays import Array, blocks
 from tasks.preprocess.edges.build import EdgeRules, build_edges, check_within_graphs
 from tasks.preprocess.features import FeatureBuilder
 from tasks.preprocess.id_space import IdSpace
-from tasks.preprocess.label_profile import label_profile
 from tasks.preprocess.neighbors import write_neighbors
-from tasks.preprocess.node_arrays import write_edge_labels, write_graphs, write_nodes
+from tasks.preprocess.node_arrays import label_profile, write_edge_labels, write_graphs, write_nodes
 from tasks.preprocess.splits import rows
 from tasks.preprocess.splits.by_time import WrittenSplits
-from tasks.preprocess.splits.held_out import HeldOut, PairRule
-from tasks.preprocess.splits.link_negatives import complete_negatives
+from tasks.preprocess.splits.held_out import HeldOut, PairRule, complete_negatives
 from tasks.preprocess.splits.snapshot import Snapshot, take_snapshot
 from tasks.preprocess.splits.write import write_splits
 from tasks.preprocess.texts.encoding import EncodedTexts, TextColumns, older_rows

@@ -9,8 +9,8 @@ import pytest
 
 from configs.errors import DataError
 from tasks.readers import lines
-from tasks.readers.lines import read_lines, read_names
 from tasks.readers.ntriples import read_ntriples
+from tasks.readers.streams import read_lines, read_names
 
 Triple = tuple[str, str, str]
 SIMPLE = {"t": "\t", "b": "\b", "n": "\n", "r": "\r", "f": "\f", '"': '"', "'": "'", "\\": "\\"}

@@ -22,8 +22,8 @@ from tasks.ingest.tables.intake import with_nulls
 from tasks.ingest.triples.sources import format_of
 from tasks.readers.columns import is_text, whole_numbers
 from tasks.readers.csv_tables import TextTableFile, as_texts
-from tasks.readers.lines import read_names
 from tasks.readers.parquet import open_parquet, read_parquet
+from tasks.readers.streams import read_names
 from tasks.storage.file_names import file_name
 
 UNKNOWN = -1

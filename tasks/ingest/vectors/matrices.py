@@ -19,12 +19,11 @@ from tasks.ingest.ids.id_index import IdIndex
 from tasks.ingest.labels import NO_LABEL, LabelKind, count_no_label, to_labels
 from tasks.ingest.raw_rows import NpyRows
 from tasks.ingest.tables.paths import files_of
-from tasks.readers.arrays.idx import IdxFile
-from tasks.readers.arrays.npy import NpyFile, check_row, member_names
+from tasks.readers.arrays.npy import IdxFile, NpyFile, check_row, member_names
 from tasks.readers.columns import is_text, whole_numbers
-from tasks.readers.lines import read_lines
 from tasks.readers.numbers import checked_cast
 from tasks.readers.parquet import open_parquet, read_parquet
+from tasks.readers.streams import read_lines
 from tasks.storage.manifests import TaskType
 
 _CHUNK_BYTES = 4 << 20

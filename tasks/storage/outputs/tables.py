@@ -1,16 +1,49 @@
-"""One CSV file for users, written table by table; compressed where its name ends with `.gz`."""
+"""One Parquet or CSV file for users, written table by table (data sets: `tasks.ingest.writer`)."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
 from tasks.readers.formulas import guarded
+from tasks.storage.artifacts import empty_draft
+from tasks.storage.file_names import beside
+
+
+class ParquetOutput:
+    """Rows go into a hidden file beside `path`, which takes its place at a good end; without a row there is none."""
+
+    def __init__(self, path: Path, **options: Any) -> None:
+        """`options` are those of `pyarrow.parquet.ParquetWriter`."""
+        self.path = path
+        self.num_rows = 0
+        self._draft = beside(path, ".partial")
+        self._options = options
+        self._writer: pq.ParquetWriter | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *error: object) -> None:
+        try:
+            if self._writer is not None:
+                self._writer.close()
+                if kind is None:
+                    self._draft.replace(self.path)
+        finally:
+            self._draft.unlink(missing_ok=True)
+
+    def write(self, table: pa.Table) -> None:
+        """Append rows; the first table decides the types."""
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(empty_draft(self.path), table.schema, compression="zstd", **self._options)
+        self._writer.write_table(table.cast(self._writer.schema))
+        self.num_rows += table.num_rows
 
 
 class CsvOutput(AbstractContextManager["CsvOutput"]):
