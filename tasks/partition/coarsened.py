@@ -204,8 +204,6 @@ class CoarsenedPartitioner(Partitioner):
     Memory beyond the graph: about 30 bytes a node, and METIS on the smallest graph.
     """
 
-    Config = CoarsenedPartitionerConfig
-
     config: CoarsenedPartitionerConfig
 
     def partition(self, csr: Csr, num_parts: int, context: PartitionContext | None = None) -> NDArray[np.int32]:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from configs.registry import DATASETS
 from tasks.ingest.base import Dataset
-from tasks.ingest.database.configs import DatabaseConfig
 from tasks.ingest.tables.paths import describe_tables, tell_versions
 from tasks.stage import StageContext
 from tasks.storage.home_files.source_digests import SourceDigests
@@ -26,8 +25,6 @@ class Database(Dataset):
     Rows are nodes of their table's type and foreign keys edges; what is predicted, an entity at a moment, is a node
     type of its own. The horizon's rows make labels, and no more than that.
     """
-
-    Config = DatabaseConfig
 
     intake: Intake | None = None
     """What was met in the tables, once they were read; also where that ended with mistakes."""

@@ -41,7 +41,7 @@ class SyntheticShop(GeneratedDataset):
     def ingest(self, context: StageContext) -> dict[str, Any]:
         """Write the shop's tables into a folder that goes, and read them as a database."""
         from tasks.ingest.database.ingest import ingest_database
-        from tasks.ingest.synthetic.shop_ceiling import ceilings
+        from tasks.ingest.synthetic.shop_history import ceilings
         from tasks.ingest.tables.intake import Intake
 
         folder = context.work / "tables"

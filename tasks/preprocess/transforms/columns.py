@@ -11,14 +11,6 @@ from configs.errors import RecipeError
 from configs.registry import TRANSFORMS
 from tasks.arrays import Array, blocks
 from tasks.preprocess.transforms.base import Column, ColumnTransform, State, numeric, summary
-from tasks.preprocess.transforms.configs import (
-    CodesConfig,
-    Log1pConfig,
-    MinMaxConfig,
-    NormalizeRowsConfig,
-    OneHotConfig,
-    StandardizeConfig,
-)
 
 _CHUNK_ROWS = 1 << 16
 
@@ -33,8 +25,6 @@ class Standardize(ColumnTransform):
     """
 
     fits = True
-
-    Config = StandardizeConfig
 
     def partial(self, x: Array) -> State:
         parts = []
@@ -77,8 +67,6 @@ class MinMax(ColumnTransform):
 
     fits = True
 
-    Config = MinMaxConfig
-
     def partial(self, x: Array) -> State:
         return {"min": x.min(0, initial=np.inf).astype(np.float64), "max": x.max(0, initial=-np.inf).astype(np.float64)}
 
@@ -101,8 +89,6 @@ class MinMax(ColumnTransform):
 class NormalizeRows(ColumnTransform):
     """x / ||x||: each node's row of a column to length 1 (bags of words, as Kipf and Welling); rows of zeros stay."""
 
-    Config = NormalizeRowsConfig
-
     def apply(self, x: Array, state: State) -> Array:
         length = np.linalg.norm(x.astype(np.float64), ord=1 if self.config.norm == "l1" else 2, axis=1, keepdims=True)
         return (x / np.where(length > 0, length, 1.0)).astype(np.float32)
@@ -111,8 +97,6 @@ class NormalizeRows(ColumnTransform):
 @TRANSFORMS.register("log1p")
 class Log1p(ColumnTransform):
     """sign(x) · log(1 + |x|): tames counts and amounts; learns nothing."""
-
-    Config = Log1pConfig
 
     def apply(self, x: Array, state: State) -> Array:
         return (np.sign(x) * np.log1p(np.abs(x))).astype(np.float32)
@@ -194,8 +178,6 @@ class _Vocabulary(ColumnTransform):
 class Codes(_Vocabulary):
     """Number the categories that occur in the training split; all others share one code of their own, the last."""
 
-    Config = CodesConfig
-
     def output(self, column: Column, state: State) -> Column:
         return Column(column.name, "categorical", column.dim, tuple(len(values) + 1 for values in state["values"]))
 
@@ -206,8 +188,6 @@ class Codes(_Vocabulary):
 @TRANSFORMS.register("one_hot")
 class OneHot(_Vocabulary):
     """One 0/1 number for each category of the training split, and one for all others; numeric from then on."""
-
-    Config = OneHotConfig
 
     def output(self, column: Column, state: State) -> Column:
         return numeric(column, sum(len(values) + 1 for values in state["values"]))

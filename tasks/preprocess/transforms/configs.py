@@ -186,7 +186,7 @@ class NormalizeRowsConfig(TransformConfig):
     """Sum of magnitudes, or Euclidean length."""
 
 
-@TRANSFORMS.options("fill_mean", "scaling", listed=False)
+@TRANSFORMS.options("fill_mean", "columns", listed=False)
 class FillMeanConfig(TransformConfig):
     """Put the mean of the training rows' values in the place of NaN (`missing: mean` of a users' table)."""
 

@@ -21,7 +21,6 @@ from models.vectors.base import FactoredModel
 from models.vectors.factorization import unit_rows
 from tasks.arrays import Array, blocks, offsets
 from tasks.preprocess.transforms.base import Column, GraphView, StructureTransform
-from tasks.preprocess.transforms.configs import EmbeddingConfig, ServedEmbeddingConfig
 from tasks.sampling.factor_graph import factor_graph
 from tasks.storage.artifacts import ArtifactStore, atomic_file
 from tasks.storage.dataset_store import DatasetStore, matrix
@@ -198,8 +197,6 @@ class Embedding(StructureTransform):
     labels. What a registered model's training saw is compared with what is held out (`take_vectors`).
     """
 
-    Config = EmbeddingConfig
-
     def column(self, graph: GraphView) -> Column:
         """Return one number for each of the model's dimensions."""
         dim = self.config.dim
@@ -258,5 +255,3 @@ class Embedding(StructureTransform):
 @TRANSFORMS.register("served_embedding")
 class ServedEmbedding(Embedding):
     """The transform embedding where nothing is held out; `graphmill predict` puts it into recipes."""
-
-    Config = ServedEmbeddingConfig
