@@ -252,8 +252,8 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/ingest/writer.py: self._owner.folder / path",
         "tasks/ingest/writer.py: self._owner.folder / self.folder",
         "tasks/preprocess/transforms/base.py: Path(self.folder) / entry.path",
-        "tasks/preprocess/transforms/embedding.py: self.folder / name",
-        "tasks/preprocess/transforms/embedding.py: self.folder / table.file",
+        "tasks/preprocess/transforms/vectors.py: self.folder / name",
+        "tasks/preprocess/transforms/vectors.py: self.folder / table.file",
         "tasks/preprocess/transforms/base.py: Path(self.folder) / self.entries[name].path",
     ],
     "checked before: a pattern of the option, `is_file_name`, or one of the names that a folder lists": [

@@ -17,8 +17,9 @@ from tasks.arrays import Array, blocks
 from tasks.preprocess.edges.build import EdgeRules, build_edges, check_within_graphs
 from tasks.preprocess.features import FeatureBuilder
 from tasks.preprocess.id_space import IdSpace
+from tasks.preprocess.label_profile import label_profile
 from tasks.preprocess.neighbors import write_neighbors
-from tasks.preprocess.node_arrays import label_profile, write_edge_labels, write_graphs, write_nodes
+from tasks.preprocess.node_arrays import write_edge_labels, write_graphs, write_nodes
 from tasks.preprocess.splits import rows
 from tasks.preprocess.splits.by_time import WrittenSplits
 from tasks.preprocess.splits.held_out import HeldOut, PairRule, complete_negatives

@@ -1,13 +1,9 @@
-"""Ids, types, times and labels of nodes, graphs and edges: small tables that become arrays of the graph.
-
-And what a snapshot's report compares of labels with the one before: counts that mean the same in both.
-"""
+"""Ids, types, times and labels of nodes, graphs and edges: small tables that become arrays of the graph."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -17,7 +13,7 @@ from tasks.preprocess.id_space import IdSpace
 from tasks.preprocess.splits.snapshot import Snapshot
 from tasks.storage.dataset_store import DatasetStore, to_numpy
 from tasks.storage.graph_store import ALWAYS, ArrayWriter
-from tasks.storage.manifests import EDGE_LABELS, DatasetManifest
+from tasks.storage.manifests import EDGE_LABELS
 
 _CHUNK_ROWS = 1 << 20
 
@@ -103,31 +99,3 @@ def _fill(
             values = np.where(values < 0, np.nan, values)
         out[place : place + len(values)] = values
         place += len(values)
-
-
-_QUANTILES = 101
-
-
-def label_profile(label: Array, manifest: DatasetManifest) -> dict[str, Any]:
-    """Return the distribution of labels, int64 (n,) or float32 (n, T), of nodes or graphs that exist.
-
-    Returns:
-        `kind` and `rows` (labelled ones), with `counts` of classes (kind `classes`), or of the positives of each label
-        column (`positives`), or `values`, the 0th to 100th percentile of the first column (`percentiles`).
-    """
-    if manifest.label_type.is_number or manifest.ranking is not None:  # of a ranking: how many candidates are right
-        values = np.asarray(label[:, 0], np.float64)
-        values = values[~np.isnan(values)]
-        shown = np.quantile(values, np.linspace(0, 1, _QUANTILES)) if len(values) else np.empty(0)
-        return {"kind": "percentiles", "rows": len(values), "values": shown.tolist()}
-    single = label.ndim == 1 or manifest.num_tasks == 1
-    counts, rows = np.zeros(max(2, manifest.num_classes) if single else label.shape[1], np.int64), 0
-    for some in blocks(len(label), _CHUNK_ROWS):
-        part = np.asarray(label[some])
-        labelled = part >= 0  # False for NaN
-        rows += int(np.count_nonzero(labelled if labelled.ndim == 1 else labelled.any(1)))
-        if single:
-            counts += np.bincount(part[labelled].astype(np.int64), minlength=len(counts))
-        else:
-            counts += np.count_nonzero(part > 0, axis=0)
-    return {"kind": "classes" if single else "positives", "rows": rows, "counts": counts.tolist()}

@@ -18,7 +18,7 @@ from tasks.arrays import blocks
 from tasks.pair_set import PairSet
 from tasks.preprocess.transforms.base import GraphView
 from tasks.preprocess.transforms.configs import EmbeddingConfig
-from tasks.preprocess.transforms.embedding import NodeVectors
+from tasks.preprocess.transforms.vectors import NodeVectors
 from tasks.stage import StageContext
 from tasks.storage.manifests import SPLITS
 from tasks.storage.split_rows import SplitRows

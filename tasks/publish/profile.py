@@ -14,7 +14,7 @@ import numpy as np
 
 from configs.schema import Recipe
 from tasks.apply.model.needs import category_names
-from tasks.preprocess.node_arrays import label_profile
+from tasks.preprocess.label_profile import label_profile
 from tasks.publish import snapshots
 from tasks.publish.snapshots import SnapshotSummary
 from tasks.stage import Parent

@@ -1,7 +1,4 @@
-"""Tables of a DuckDB file, batch by batch; needs the package duckdb, which graphmill does without.
-
-DuckDB keeps a database in a file, and in write-ahead logs beside.
-"""
+"""Tables of a DuckDB file, batch by batch; needs the package duckdb, which graphmill does without."""
 
 from __future__ import annotations
 
@@ -17,23 +14,7 @@ from configs.errors import DataError
 from configs.matching import did_you_mean, listed
 from configs.source_files import open_file
 from tasks.readers.columns import check_columns, check_names, plain_batch
-
-MAGIC = b"DUCK"
-"""Bytes 8 to 11 of every file."""
-
-
-_LOGS = (".wal", ".wal.checkpoint", ".wal.recovery")
-"""The last two while a checkpoint is made, and where one was cut off (DuckDB 2.0)."""
-
-
-def logs_of(path: Path) -> list[tuple[str, Path]]:
-    """Return ending and path of the write-ahead logs beside a DuckDB file, whose rows are read too."""
-    logs = [(ending, log) for ending in _LOGS if (log := Path(os.path.realpath(path) + ending)).exists()]
-    if not logs:
-        return []
-    with open_file(path) as file:
-        return logs if file.read(12).endswith(MAGIC) else []
-
+from tasks.readers.duckdb_files import MAGIC
 
 _BATCH_ROWS = 1 << 16
 _CONFIG: dict[str, str | bool | int | float | list[str]] = {

@@ -6,16 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from configs.registry import DATASETS
 from tasks.ingest.base import Dataset
+from tasks.ingest.database.configs import DatabaseConfig
 from tasks.ingest.tables.paths import describe_tables, tell_versions
 from tasks.stage import StageContext
 from tasks.storage.home_files.source_digests import SourceDigests
 
 if TYPE_CHECKING:
     from tasks.ingest.tables.intake import Intake
-
-_READER = 3
-"""Raised when the same files are read as something else. 2: older rows alone say what a column is. 3: row numbers of
-pandas are no column."""
 
 
 @DATASETS.register("database")
@@ -26,12 +23,13 @@ class Database(Dataset):
     type of its own. The horizon's rows make labels, and no more than that.
     """
 
+    config: DatabaseConfig
     intake: Intake | None = None
     """What was met in the tables, once they were read; also where that ended with mistakes."""
 
     def fingerprint(self, digests: SourceDigests) -> dict[str, Any]:
         """Names and contents of all files, in the order in which they are read, or versions of tables."""
-        return {"reader": _READER, **describe_tables(self._files(), digests)}
+        return describe_tables(self._files(), digests)
 
     def _files(self) -> dict[str, tuple[str, ...]]:
         config = self.config

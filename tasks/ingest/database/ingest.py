@@ -21,7 +21,7 @@ from tasks.ingest.database.configs import DatabaseConfig
 from tasks.ingest.database.features import ChosenColumns, TableFeatures, choose_columns, feature_candidates
 from tasks.ingest.database.moments import time_text
 from tasks.ingest.database.predicted.configs import columns_of
-from tasks.ingest.database.predicted.label_values import label_tasks, own_tasks, write_own_ids
+from tasks.ingest.database.predicted.label_tables import label_tasks, own_tasks, write_own_ids
 from tasks.ingest.database.predicted.links import describe_ranking, ranking_tasks, tell_ranking, write_links
 from tasks.ingest.database.predicted.splitting import DealtTasks, deal
 from tasks.ingest.database.predicted.targets import Tasks, computed_tasks

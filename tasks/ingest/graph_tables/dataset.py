@@ -8,6 +8,7 @@ from configs.errors import RecipeError
 from configs.moments import TimeUnit
 from configs.registry import DATASETS
 from tasks.ingest.base import Dataset
+from tasks.ingest.graph_tables.configs import TablesConfig
 from tasks.ingest.tables.paths import describe_tables, tell_versions
 from tasks.stage import StageContext
 from tasks.storage.home_files.source_digests import SourceDigests
@@ -23,6 +24,7 @@ class UserTables(Dataset):
     Original ids become dense ones by a hash index; the map is kept, so that predictions come back under your ids.
     """
 
+    config: TablesConfig
     intake: Intake | None = None
     """What was met in the tables, once they were read; also where that ended with mistakes."""
 

@@ -98,7 +98,7 @@ class SyntheticTriplesConfig(ComponentConfig):
         return self
 
 
-@DATASETS.options("synthetic_vectors", "synthetic.dataset")
+@DATASETS.options("synthetic_vectors", "synthetic.vectors")
 class SyntheticVectorsConfig(ComponentConfig):
     """Generated vectors to look at: groups that are curved sheets, some of them near to each other."""
 

@@ -31,7 +31,7 @@ class SyntheticShop(GeneratedDataset):
     """Generated shop: customers, orders, items, products, reviews; reviews by others tell which customers leave.
 
     Its tables are written as Parquet and go through the data set `database`; what is predicted is which customers who
-    ordered within 90 days will not in the next 90. `shop_history` says how it comes about, and `shop_ceiling` what
+    ordered within 90 days will not in the next 90. `shop_history` says how it comes about, and what
     score is possible: by a customer's own row, by the reviews that are older than the moment, and if the quality of
     products were known. With `predict: products` it is what they will order (`styles`).
     """

@@ -14,7 +14,7 @@ from configs.errors import DataError
 from configs.matching import did_you_mean
 from configs.source_files import check_file, is_folder, look_up, names_in, user_path
 from configs.values.versioned_tables import is_versioned, parse_reference
-from tasks.readers.duckdb_tables import logs_of
+from tasks.readers.duckdb_files import logs_of
 from tasks.stage import StageContext
 from tasks.storage.home_files.source_digests import SourceDigests
 
