@@ -71,8 +71,6 @@ class Tfidf(TextEncoder):
         return out
 
     def _count(self, texts: pa.Array) -> Any:
-        from tasks.preprocess.texts.tfidf import count_terms
-
         return count_terms(texts, _BUCKETS)
 
     @staticmethod
