@@ -169,7 +169,7 @@ class Importer:
         table |= {**self._files(said, f"edges {name}"), "source": said.source_id_col, "target": said.dest_id_col}
         return self._with_columns(table, said, f"edges {name}")
 
-    def _with_columns(self, table: dict[str, Any], said: gconstruct.Table, where: str) -> dict[str, Any]:
+    def _with_columns(self, table: dict[str, Any], said: gconstruct.JsonTable, where: str) -> dict[str, Any]:
         """Add the columns of features, by what is made of them, and remember the labels."""
         self._note_others(where, said)
         for feature in said.features:
@@ -197,7 +197,7 @@ class Importer:
             self._note(f"{what}: {name}{readable(f' ({given})', 200) if given else ''} becomes {made}")
         return role
 
-    def _files(self, said: gconstruct.Table, where: str) -> dict[str, Any]:
+    def _files(self, said: gconstruct.JsonTable, where: str) -> dict[str, Any]:
         files = [self._place(one) for one in said.files]
         if said.format.name == "json":
             self._note(f"{where}: JSON is written as Parquet")
@@ -308,7 +308,7 @@ class Importer:
             self._note(f"{what} {text!r} is called {word}")
         return word
 
-    def _note_others(self, where: str, said: gconstruct.Section) -> None:
+    def _note_others(self, where: str, said: gconstruct.JsonSection) -> None:
         for name in sorted(set(said.model_extra or ()) - {"feature_name"}):  # columns have their own names here
             self._note(f"{where}: {name} is not taken over".removeprefix(": "))
 
