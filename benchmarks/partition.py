@@ -175,7 +175,7 @@ def run_one(graph: str, method: str, num_parts: int, seed: int) -> dict[str, Any
     part = partition(method, indptr, indices, num_parts, seed)
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     peak = status("VmHWM") - before
-    from tasks.partition.kernels.quality import count_cut
+    from tasks.partition.kernels.graphs import count_cut
 
     size = np.bincount(part, minlength=num_parts)
     return {

@@ -247,8 +247,8 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/sampling/parts/graph.py: self.folder / entry.path",
         "tasks/storage/graph_store.py: self.folder / self.entries[name].path",
         "tasks/storage/graph_store.py: store.folder / entry.path",
-        "tasks/ingest/written_tables.py: self.folder / self.tables[table].shards[0]",
-        "tasks/ingest/written_tables.py: self.folder / shard",
+        "tasks/ingest/dataset_fields.py: self.folder / self.tables[table].shards[0]",
+        "tasks/ingest/dataset_fields.py: self.folder / shard",
         "tasks/ingest/writer.py: self._owner.folder / path",
         "tasks/ingest/writer.py: self._owner.folder / self.folder",
         "tasks/preprocess/transforms/base.py: Path(self.folder) / entry.path",
@@ -268,7 +268,7 @@ ALLOWED: dict[str, list[str]] = {
         "tasks/ingest/database/relbench/dataset.py: folder / 'tasks' / config.predict",
     ],
     "tables that a user's own description of a graph names: they are read, and may lie anywhere": [
-        "tasks/ingest/graphstorm/read.py: self.path.parent / path",
+        "tasks/ingest/graphstorm/recipe.py: self.path.parent / path",
     ],
     "texts for people": ["tasks/ingest/tables/files.py: path / self.table"],
     "names that the installed package ogb gives, and a table of recipes that its user wrote": [

@@ -17,7 +17,7 @@ from tasks.apply.run import OutputRequest
 from tasks.publish.tracking.store_uris import home_uri, how_to_open, run_url_in, sqlite_file
 from tasks.storage.file_names import beside
 from tasks.storage.home import Home
-from tasks.storage.outputs.parquet_output import ParquetOutput
+from tasks.storage.outputs.tables import ParquetOutput
 
 ADDRESSES = ["s3://bucket/x.parquet", "gs://bucket/x.parquet", "http://h/x.parquet", "abfss://c@a/x", "hdfs:/x.parquet"]
 

@@ -22,7 +22,7 @@ from tasks.explain.page import MOST_ON_PAGE, render_page
 from tasks.inference.opened import Opened
 from tasks.storage.ids import find_rows, relation_names
 from tasks.storage.manifests import EDGE_IDS
-from tasks.storage.outputs.parquet_output import ParquetOutput
+from tasks.storage.outputs.tables import ParquetOutput
 from tasks.supervise import report_progress
 
 _FILE, _PAGE = "explanations.parquet", "explanations.html"

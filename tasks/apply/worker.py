@@ -40,8 +40,7 @@ from tasks.kinds.of import kind_of
 from tasks.storage.file_names import file_name
 from tasks.storage.graph_store import Array
 from tasks.storage.ids import AT_MOMENTS, at_moments, find_rows, relation_names
-from tasks.storage.outputs.csv_output import CsvOutput
-from tasks.storage.outputs.parquet_output import ParquetOutput
+from tasks.storage.outputs.tables import CsvOutput, ParquetOutput
 from tasks.supervise import finish_job, report_progress
 
 _ROWS = 1 << 16

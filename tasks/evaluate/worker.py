@@ -32,7 +32,7 @@ from tasks.kinds.of import kind_named
 from tasks.processes.mapped import rows_at_random
 from tasks.storage.controls import CONSTANT_CONTROLS
 from tasks.storage.graph_facts import relations_of
-from tasks.storage.outputs.parquet_output import ParquetOutput
+from tasks.storage.outputs.tables import ParquetOutput
 from tasks.supervise import ERROR_FILE, finish_job, read_job, report_progress, write_error
 
 _EXPLAINED = 5

@@ -1,4 +1,4 @@
-"""Rows of one raw file, whatever its format, in chunks of bounded memory."""
+"""Rows of one raw file, whatever its format, in chunks of bounded memory, and feature columns as they stream by."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from configs.errors import DataError
 from tasks.arrays import Array
 from tasks.readers.arrays.npy import NpyFile, NpyHeader, check_row, read_values
 from tasks.readers.numbers import checked_cast, number_chunks
+from tasks.storage.manifests import FeatureColumn
 
 _CHUNK_BYTES = 4 << 20
 
@@ -154,3 +155,52 @@ class Taker:
 def disagreement(path: object, there: int, num_rows: int, counted_by: object) -> DataError:
     """Return what is wrong with a file of other rows than another file says."""
     return DataError(f"has {there:,} rows, {counted_by} says {num_rows:,}", path=path)
+
+
+class FeatureKind:
+    """One feature column: numeric (float32) or categorical (int32 codes from 0)."""
+
+    def __init__(self, column: str, categorical: bool, cardinalities: tuple[int, ...], path: object) -> None:
+        """`cardinalities`: known beforehand, or empty: then the largest codes decide."""
+        self.column, self.categorical, self.path = column, categorical, path
+        self.cardinalities = cardinalities
+        self.width = len(cardinalities)
+        self._largest: Array | None = None
+
+    @property
+    def dtype(self) -> Any:
+        """Type of the stored values."""
+        return np.int32 if self.categorical else np.float32
+
+    def checked(self, chunks: Iterable[Array]) -> Iterator[Array]:
+        """Pass chunks (rows, width) on after checking them. Raises DataError naming row and column."""
+        first_row = 0
+        for chunk in chunks:
+            self.width = chunk.shape[1]
+            if self.categorical and len(chunk):
+                self._check_codes(chunk, first_row)
+            first_row += len(chunk)
+            yield np.ascontiguousarray(chunk)
+
+    def _check_codes(self, chunk: Array, first_row: int) -> None:
+        limits = np.array(self.cardinalities or [np.iinfo(np.int32).max] * self.width)
+        wrong = (chunk < 0) | (chunk >= limits)
+        if wrong.any():
+            row, column = (int(x[0]) for x in np.nonzero(wrong))
+            raise DataError(
+                f"code {int(chunk[row, column])} is not in 0..{int(limits[column]) - 1}",
+                path=self.path,
+                row=first_row + row,
+                column=column,
+            )
+        largest = chunk.max(axis=0)
+        self._largest = largest if self._largest is None else np.maximum(self._largest, largest)
+
+    def describe(self) -> FeatureColumn:
+        """Return the manifest's entry; call it when all chunks have passed."""
+        cardinalities = self.cardinalities
+        if self.categorical and not cardinalities:
+            largest = np.zeros(self.width, np.int64) if self._largest is None else self._largest
+            cardinalities = tuple(int(code) + 1 for code in largest)
+        kind = "categorical" if self.categorical else "numeric"
+        return FeatureColumn(column=self.column, kind=kind, dim=self.width, cardinalities=cardinalities)

@@ -53,7 +53,7 @@ def checked_fields(recipe: Recipe, fields: dict[str, Any], work: Path) -> dict[s
 
     Raises RecipeError: a split is empty. Raises DataError: the tables are not what the fields say.
     """
-    from tasks.ingest.written_tables import WrittenTables
+    from tasks.ingest.dataset_fields import WrittenTables
 
     splits = fields["splits"]
     empty = [split for split in SPLITS if not splits.get(split)]

@@ -16,7 +16,7 @@ from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.graph_store import ALWAYS, GraphStore
 from tasks.storage.ids import IdMap, class_names
 from tasks.storage.manifests import NEIGHBORS, SPLITS, FeatureColumn
-from tasks.storage.outputs.parquet_output import ParquetOutput
+from tasks.storage.outputs.tables import ParquetOutput
 
 LAYOUT_FILE = "layout.parquet"
 AXES = ("x", "y", "z")

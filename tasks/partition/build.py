@@ -59,7 +59,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
 
 def _assign(context: StageContext, store: GraphStore, config: PartitionerConfig) -> tuple[NDArray[np.int32], str]:
     """Return the part of each node and the name of the partitioner that did the work."""
-    from tasks.partition.kernels.undirected import undirected
+    from tasks.partition.kernels.graphs import undirected
     from tasks.partition.machines import partition_by_machine
     from tasks.partition.simple import chosen_name
 
@@ -91,8 +91,7 @@ def _write_parts(
     context: StageContext, store: GraphStore, writer: ArrayWriter, config: PartitionerConfig, part: NDArray[np.int32]
 ) -> dict[str, Any]:
     """Reorder and measure."""
-    from tasks.partition.kernels.quality import count_cut, cut_matrix
-    from tasks.partition.kernels.reorder import order_by_part, reorder
+    from tasks.partition.kernels.graphs import count_cut, cut_matrix, order_by_part, reorder
 
     manifest, num_parts = store.manifest, config.num_parts
     old_indptr, old_indices = np.asarray(store["csc_indptr"]), np.asarray(store["csc_indices"])

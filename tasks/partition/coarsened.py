@@ -25,8 +25,8 @@ from tasks.partition.kernels.clusters import (
     join_two_hop,
     number_clusters,
 )
+from tasks.partition.kernels.graphs import weighted_cut
 from tasks.partition.kernels.moves import descend, move_all, rebalance, search
-from tasks.partition.kernels.quality import weighted_cut
 from tasks.partition.metis import MetisOptions, part_graph
 from tasks.storage.graph_store import create_array, id_dtype
 
@@ -203,8 +203,6 @@ class CoarsenedPartitioner(Partitioner):
 
     Memory beyond the graph: about 30 bytes a node, and METIS on the smallest graph.
     """
-
-    Config = CoarsenedPartitionerConfig
 
     config: CoarsenedPartitionerConfig
 

@@ -13,7 +13,6 @@ from configs.errors import StageError
 from configs.registry import PARTITIONERS
 from tasks.arrays import Array
 from tasks.partition.base import Csr, PartitionContext, Partitioner
-from tasks.partition.configs import MetisPartitionerConfig
 from tasks.processes.children import call_in_child, describe_exit, shared_array
 from tasks.processes.memory import available_bytes
 
@@ -28,8 +27,6 @@ class MetisPartitioner(Partitioner):
 
     Raises StageError when METIS runs out of memory.
     """
-
-    Config = MetisPartitionerConfig
 
     def partition(self, csr: Csr, num_parts: int, context: PartitionContext | None = None) -> NDArray[np.int32]:
         context = context or PartitionContext()

@@ -7,14 +7,12 @@ from numpy.typing import NDArray
 
 from configs.registry import PARTITIONERS
 from tasks.partition.base import Csr, PartitionContext, Partitioner, deal
-from tasks.partition.configs import METIS_MAX_EDGES, AutoPartitionerConfig, RandomPartitionerConfig
+from tasks.partition.configs import METIS_MAX_EDGES
 
 
 @PARTITIONERS.register("auto")
 class AutoPartitioner(Partitioner):
     """Takes METIS for small graphs and `coarsened` for large ones; leaves the graph whole for one part."""
-
-    Config = AutoPartitionerConfig
 
     def partition(self, csr: Csr, num_parts: int, context: PartitionContext | None = None) -> NDArray[np.int32]:
         context = context or PartitionContext()
@@ -42,7 +40,6 @@ def chosen_name(num_edges: int) -> str:
 class RandomPartitioner(Partitioner):
     """Deals shuffled nodes out: perfectly even parts, cuts (k - 1) / k of all edges."""
 
-    Config = RandomPartitionerConfig
     ignores_edges = True
 
     def partition(self, csr: Csr, num_parts: int, context: PartitionContext | None = None) -> NDArray[np.int32]:

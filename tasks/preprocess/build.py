@@ -20,10 +20,9 @@ from tasks.preprocess.id_space import IdSpace
 from tasks.preprocess.label_profile import label_profile
 from tasks.preprocess.neighbors import write_neighbors
 from tasks.preprocess.node_arrays import write_edge_labels, write_graphs, write_nodes
-from tasks.preprocess.splits import edges, rows
+from tasks.preprocess.splits import rows
 from tasks.preprocess.splits.by_time import WrittenSplits
-from tasks.preprocess.splits.held_out import HeldOut, PairRule
-from tasks.preprocess.splits.link_negatives import complete_negatives
+from tasks.preprocess.splits.held_out import HeldOut, PairRule, complete_negatives
 from tasks.preprocess.splits.snapshot import Snapshot, take_snapshot
 from tasks.preprocess.splits.write import write_splits
 from tasks.preprocess.texts.encoding import EncodedTexts, TextColumns, older_rows
@@ -92,7 +91,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     written = write_splits(recipe, store, ids, writer, snapshot)
     held_out = _hold_out(recipe, ingested, ids, writer)
     codes = {} if reading is None else reading.edge_codes
-    existing = edges.left_out(store, ids, writer, context)
+    existing = rows.left_out(store, ids, writer, context)
     if snapshot is not None:
         existing = snapshot.edges_up_to(written.messages)
     vectors = _take_vectors(context, recipe, view(), ingested, snapshot)
@@ -103,7 +102,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
         training = [(shard, older_rows(shard, until)) for shard in shards]
         return texts.encode(f"edges/{column}", column, shards, training)
 
-    rules = EdgeRules(options, ids, source, existing, held_out, codes, encode, edges.scored_rows(ingested, ids))
+    rules = EdgeRules(options, ids, source, existing, held_out, codes, encode, rows.scored_rows(ingested, ids))
     counts, data = build_edges(context, store, writer, rules)
     graph = view()
     indptr = graph["csc_indptr"]

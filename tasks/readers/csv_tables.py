@@ -100,6 +100,16 @@ class TextTableFile:
     """Columns whose cells may be as long as a row."""
     num_columns: int | None = None
     """Of a CSV without a header: how many it has to have; None: as many as its first line."""
+    quotes: bool = True
+    """Whether cells may stand between quotes; else a cell is what stands between two delimiters."""
+
+    def first_row(self) -> list[str]:
+        """Return the cells of the first line, names or not. Raises DataError."""
+        try:
+            with open_stream(self.path) as stream:
+                return read_header(stream, self.path, self.delimiter, quotes=self.quotes)[0]
+        except STREAM_ERRORS as error:
+            raise stream_error(error, self.path) from error
 
     def names(self) -> list[str]:
         """Return the columns' names. Raises DataError."""
@@ -109,7 +119,7 @@ class TextTableFile:
     def read(self, convert: pc.ConvertOptions, *, blank_lines: bool = False) -> Generator[pa.RecordBatch]:
         """Yield rows; see `read_rows`. Raises DataError, also for hexadecimal numbers in columns of integers."""
         mark = NO_DELIMITER if self.whole_lines else self.delimiter or " "
-        quotes = not self.is_edge_list or bool(self.delimiter and not self.whole_lines)
+        quotes = self.quotes and (not self.is_edge_list or bool(self.delimiter and not self.whole_lines))
         most = MAX_ROW_BYTES if self.whole_lines else MAX_CELL_BYTES
         options: dict[str, Any] = {"quotes": quotes, "most_bytes": most, "blank_lines": blank_lines}
         options["documents"] = self.documents
@@ -131,7 +141,7 @@ class TextTableFile:
     @contextmanager
     def _open(self) -> Iterator[tuple[list[str], IO[bytes]]]:
         if not self.is_edge_list and self.num_columns is None:
-            with open_table(self.path, self.delimiter, self.header) as opened:
+            with open_table(self.path, self.delimiter, self.header, quotes=self.quotes) as opened:
                 yield opened
             return
         try:
@@ -220,7 +230,9 @@ class TextTableFile:
 
 
 @contextmanager
-def open_table(path: Path, delimiter: str, header: bool) -> Iterator[tuple[list[str], IO[bytes]]]:
+def open_table(
+    path: Path, delimiter: str, header: bool, *, quotes: bool = True
+) -> Iterator[tuple[list[str], IO[bytes]]]:
     """Open a CSV; give the names of its columns and its rows as a stream.
 
     Without a header, columns are called `0`, `1`, ...
@@ -229,7 +241,7 @@ def open_table(path: Path, delimiter: str, header: bool) -> Iterator[tuple[list[
     """
     try:
         with open_stream(path) as stream:
-            cells, line = read_header(stream, path, delimiter)
+            cells, line = read_header(stream, path, delimiter, quotes=quotes)
             if header:
                 cells = [unguarded_name(cell) for cell in cells]
                 check_names(cells, path)

@@ -17,7 +17,7 @@ import pyarrow.compute as compute
 from configs.errors import DataError
 from tasks.arrays import Array
 from tasks.readers.limits import MAX_CELL_BYTES
-from tasks.readers.lines import read_lines
+from tasks.readers.streams import read_lines
 
 TERMS = ("subject", "predicate", "object")
 _U = r"\\u[0-9A-Fa-f]{4}|\\U[0-9A-Fa-f]{8}"

@@ -27,7 +27,7 @@ from tasks.kinds.of import predict
 from tasks.readers.formulas import unguarded
 from tasks.stage import Parent
 from tasks.storage.graph_store import Array, GraphStore
-from tasks.storage.outputs.csv_output import CsvOutput
+from tasks.storage.outputs.tables import CsvOutput
 from tests.finished import dataset, trained
 from tests.support import as_partition, link_graph, molecule_graph, node_graph
 

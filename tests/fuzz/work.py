@@ -77,7 +77,7 @@ def words(path: str) -> Any:
 
 def id_map(path: str) -> Any:
     """Return an id map in OGB's layout."""
-    from tasks.ingest.ogb.mappings import read_text_table
+    from tasks.ingest.ogb.splits import read_text_table
 
     return repr(read_text_table(Path(path), 1000).to_pylist()[:1000])
 

@@ -16,7 +16,7 @@ import yaml
 
 from configs.errors import DataError, UserError
 from configs.load import load_recipe
-from tasks.ingest.graphstorm.write import import_graphstorm
+from tasks.ingest.graphstorm.recipe import import_graphstorm
 from tasks.storage.home import Home
 from tests.apply.test_needs import Prepared
 from tests.ingest.movies import movie_tables

@@ -15,8 +15,7 @@ from configs.registry import DATASETS
 from tasks.evaluators.metrics import rocauc
 from tasks.ingest.ids.id_index import hash_ids
 from tasks.ingest.synthetic.shop import write_shop
-from tasks.ingest.synthetic.shop_ceiling import ceilings, known_quality
-from tasks.ingest.synthetic.shop_history import QUARTER, START, quality, quarters
+from tasks.ingest.synthetic.shop_history import QUARTER, START, ceilings, known_quality, quality, quarters
 from tasks.storage.dataset_store import DatasetStore
 from tests.ingest.conftest import Ingest
 

@@ -11,9 +11,7 @@ import torch
 
 from tasks.components.connected import connected_components
 from tasks.ingest.ids.id_index import IdIndex
-from tasks.partition.kernels.quality import count_cut, cut_matrix
-from tasks.partition.kernels.reorder import order_by_part
-from tasks.partition.kernels.undirected import is_simple
+from tasks.partition.kernels.graphs import count_cut, cut_matrix, is_simple, order_by_part
 from tasks.preprocess.edges.edge_kernels import sort_and_compress
 from tasks.preprocess.transforms.hops import count_labels, mean_rows
 from tasks.sampling.negatives import NegativeSampler

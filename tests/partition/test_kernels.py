@@ -15,10 +15,8 @@ from tasks.partition import coarsened as levels
 from tasks.partition.base import Csr, Parts, WeightedCsr
 from tasks.partition.coarsened import Level, Limits, cluster_by_ranges, coarsen, finest_level
 from tasks.partition.kernels.clusters import RANGES_PER_WAVE, RangeRows, choose_clusters
+from tasks.partition.kernels.graphs import count_cut, is_simple, order_by_part, unite_rows
 from tasks.partition.kernels.moves import move_all, rebalance
-from tasks.partition.kernels.quality import count_cut
-from tasks.partition.kernels.reorder import order_by_part
-from tasks.partition.kernels.undirected import is_simple, unite_rows
 from tests.partition.test_partitioners import csr_of, grid, make, planted
 
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from configs.registry import PARTITIONERS
 from tasks.partition.base import Csr, PartitionContext
 from tasks.partition.configs import PartitionerConfig
-from tasks.partition.kernels.quality import count_cut
+from tasks.partition.kernels.graphs import count_cut
 from tasks.partition.machines import partition_by_machine
 from tasks.storage.home import Home
 from tests.partition.test_partitioners import NAMES, csr_of, grid, make, planted, star_and_isolated

@@ -12,7 +12,7 @@ from configs.registry import PARTITIONERS
 from tasks.partition import metis
 from tasks.partition.base import Csr, PartitionContext, Partitioner
 from tasks.partition.configs import METIS_MAX_EDGES
-from tasks.partition.kernels.quality import count_cut
+from tasks.partition.kernels.graphs import count_cut
 from tasks.partition.simple import chosen_name
 from tests.support import planted_edges
 

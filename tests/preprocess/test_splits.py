@@ -10,7 +10,7 @@ import pytest
 
 from configs.errors import DataError
 from tasks.components.filtering import write_edges
-from tasks.partition.kernels.reorder import order_by_part, reorder
+from tasks.partition.kernels.graphs import order_by_part, reorder
 from tasks.preprocess.build import degree_report
 from tasks.storage.graph_store import ArrayWriter, GraphStore
 from tests.knowledge_graphs import triple_graph

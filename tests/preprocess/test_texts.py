@@ -21,9 +21,8 @@ from flows.commands.installation.clean import clean_home
 from tasks.arrays import Array
 from tasks.preprocess.texts import kept as kept_file
 from tasks.preprocess.texts.base import TextEncoder, make_encoder
-from tasks.preprocess.texts.hashed import count_terms
 from tasks.preprocess.texts.kept import KeptVectors, remove_unused, text_keys
-from tasks.preprocess.texts.tfidf import Tfidf
+from tasks.preprocess.texts.tfidf import Tfidf, count_terms
 from tasks.storage.home import Home
 
 LETTERS = "abcXYZ019 .,-éßñжяЩ中文字한글😀\n"

@@ -12,7 +12,7 @@ import pytest
 
 from configs.errors import DataError, RecipeError
 from configs.registry import TRANSFORMS
-from tasks.preprocess.transforms.scaling import Log1p
+from tasks.preprocess.transforms.columns import Log1p
 
 NODE = ("node", "to", "node")
 N = 60

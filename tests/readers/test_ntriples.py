@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from configs.errors import DataError
-from tasks.readers import lines
-from tasks.readers.lines import read_lines, read_names
+from tasks.readers import streams
 from tasks.readers.ntriples import read_ntriples
+from tasks.readers.streams import read_lines, read_names
 
 Triple = tuple[str, str, str]
 SIMPLE = {"t": "\t", "b": "\b", "n": "\n", "r": "\r", "f": "\f", '"': '"', "'": "'", "\\": "\\"}
@@ -116,7 +116,7 @@ def test_like_a_plain_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         text += rng.choice(("", "\n"))
         path = tmp_path / "x.nt"
         path.write_bytes(text.encode())
-        monkeypatch.setattr(lines, "BLOCK_BYTES", block)
+        monkeypatch.setattr(streams, "BLOCK_BYTES", block)
         expected = plain(text)
         assert read(path) == expected, case
         assert read(path, literals=False) == [row for row in expected if not row[2].startswith('"')]
@@ -157,7 +157,7 @@ def test_which_lines_are_triples(tmp_path: Path) -> None:
 def test_mistakes_name_their_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, message: str, block: int
 ) -> None:
-    monkeypatch.setattr(lines, "BLOCK_BYTES", block)
+    monkeypatch.setattr(streams, "BLOCK_BYTES", block)
     path = tmp_path / "x.nt"
     path.write_text(f'<a> <b> <c> .\n# x\n\n_:a <b> "c" .\n{line}\n<a> <b> <c> .\n')
     with pytest.raises(DataError, match=rf"x\.nt: line 5: .*{message}"):
@@ -168,7 +168,7 @@ def test_lines_and_their_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     path = tmp_path / "x.txt"
     path.write_bytes(b"\xef\xbb\xbfone\r\n\ntwo\nthree")
     for block in (1, 2, 5, 100):
-        monkeypatch.setattr(lines, "BLOCK_BYTES", block + 3)  # a mark of three bytes comes whole
+        monkeypatch.setattr(streams, "BLOCK_BYTES", block + 3)  # a mark of three bytes comes whole
         found = [(first + i, text) for first, part in read_lines(path) for i, text in enumerate(part.to_pylist())]
         assert found == [(0, "one\r\n"), (1, "\n"), (2, "two\n"), (3, "three")]
     path.write_bytes(b"a\nb\nc\xff\n")
@@ -176,7 +176,7 @@ def test_lines_and_their_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         list(read_lines(path))
     path.write_bytes(b"a\r\nb c\n")
     assert read_names(path).to_pylist() == ["a", "b c"]
-    monkeypatch.setattr(lines, "MAX_ROW_BYTES", 50)
+    monkeypatch.setattr(streams, "MAX_ROW_BYTES", 50)
     path.write_bytes(b"a\n" + b"b" * 1000)
     with pytest.raises(DataError, match=r"line 2 has more than 50 bytes"):
         list(read_lines(path))

@@ -17,7 +17,7 @@ import zstandard
 
 from configs.errors import DataError, RecipeError
 from tasks.apply.given import read_ids
-from tasks.ingest.ogb.mappings import read_text_table
+from tasks.ingest.ogb.splits import read_text_table
 from tasks.ingest.tables.files import TableFiles
 from tasks.readers import csv_tables
 from tasks.readers.formulas import guarded, unguarded, unguarded_name

@@ -18,7 +18,7 @@ from tasks.apply.vector_files.neighbors import Metric, Neighbors, nearest
 from tasks.apply.vector_files.reader import VectorFile
 from tasks.readers.columns import is_text
 from tasks.storage.artifacts import output_errors
-from tasks.storage.outputs.parquet_output import ParquetOutput
+from tasks.storage.outputs.tables import ParquetOutput
 
 
 def find_neighbors(

@@ -239,7 +239,7 @@ def import_recipe(
     written as Parquet into the folder. Example: `graphmill import graphstorm movielens.json --out movielens`
     """
     from flows.terminal.console import err, print_result
-    from tasks.ingest.graphstorm.write import import_graphstorm
+    from tasks.ingest.graphstorm.recipe import import_graphstorm
 
     recipe, notes = import_graphstorm(description, out, task)
 

@@ -36,8 +36,7 @@ from tasks.inference.triples import TripleSplits
 from tasks.ranking.types import ANY, OF_RELATION, EntityTypes
 from tasks.storage.ids import relation_names
 from tasks.storage.manifests import SPLITS
-from tasks.storage.outputs.csv_output import CsvOutput
-from tasks.storage.outputs.parquet_output import ParquetOutput
+from tasks.storage.outputs.tables import CsvOutput, ParquetOutput
 from tasks.supervise import report_progress
 
 _ASKED = pa.array(ENDS)

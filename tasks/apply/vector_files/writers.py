@@ -22,7 +22,7 @@ from tasks.apply.vector_files.formats import HAS_IDS_BESIDE, ids_path
 from tasks.ingest.ids.id_index import IdIndex
 from tasks.storage.graph_store import Array, create_array
 from tasks.storage.ids import AT_MOMENTS
-from tasks.storage.outputs.parquet_output import ParquetOutput
+from tasks.storage.outputs.tables import ParquetOutput
 
 VECTOR = "embedding"
 _NO_WORD = re.compile(r"\s")

@@ -13,7 +13,7 @@ from configs.matching import did_you_mean
 from configs.registry import DATASETS
 from configs.values.versioned_tables import NO_VERSIONS, as_of, open_references
 from tasks.ingest.database.predicted.configs import (
-    LabelsGiven,
+    Labels,
     NamedTargetConfig,
     PredictConfig,
     TargetConfig,
@@ -106,7 +106,7 @@ class DatabaseConfig(ComponentConfig):
         if predict.active is not None:
             self.key_to_entity(predict.active.any, "predict.active", None)
 
-    def _check_own_label(self, table: DatabaseTableConfig, label: LabelsGiven) -> None:
+    def _check_own_label(self, table: DatabaseTableConfig, label: Labels) -> None:
         """Refuse a label that is something else too, and rows that must be edges."""
         predict = self.predict
         if table.link:

@@ -14,10 +14,6 @@ from tasks.storage.home_files.source_digests import SourceDigests
 if TYPE_CHECKING:
     from tasks.ingest.tables.intake import Intake
 
-_READER = 3
-"""Raised when the same files are read as something else. 2: older rows alone say what a column is. 3: row numbers of
-pandas are no column."""
-
 
 @DATASETS.register("database")
 class Database(Dataset):
@@ -27,14 +23,13 @@ class Database(Dataset):
     type of its own. The horizon's rows make labels, and no more than that.
     """
 
-    Config = DatabaseConfig
-
+    config: DatabaseConfig
     intake: Intake | None = None
     """What was met in the tables, once they were read; also where that ended with mistakes."""
 
     def fingerprint(self, digests: SourceDigests) -> dict[str, Any]:
         """Names and contents of all files, in the order in which they are read, or versions of tables."""
-        return {"reader": _READER, **describe_tables(self._files(), digests)}
+        return describe_tables(self._files(), digests)
 
     def _files(self) -> dict[str, tuple[str, ...]]:
         config = self.config

@@ -10,7 +10,6 @@ from configs.registry import DATASETS
 from tasks.ingest.base import FileDataset
 from tasks.ingest.dgl.configs import DglFileConfig, GraphFileConfig, PygFileConfig
 from tasks.stage import StageContext
-from tasks.storage.home_files.source_digests import SourceDigests
 
 if TYPE_CHECKING:
     from tasks.readers.arrays.dgl_file import SavedGraph, SavedGraphs
@@ -59,10 +58,6 @@ class DglFile(GraphFile):
     """
 
     config: DglFileConfig
-
-    def fingerprint(self, digests: SourceDigests) -> dict[str, Any]:
-        """As of any file; 2: categories of all types share their codes."""
-        return {**super().fingerprint(digests), "dgl": 2}
 
     def read(self) -> SavedGraphs:
         """See GraphFile."""

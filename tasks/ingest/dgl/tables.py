@@ -14,8 +14,8 @@ from tasks.arrays import Array
 from tasks.ingest.dataset_fields import dataset_fields
 from tasks.ingest.dgl.fields import GraphSource, as_matrix, as_whole_numbers, plain_name
 from tasks.ingest.edges import EdgeCheck, WeightCheck
-from tasks.ingest.features import FeatureKind
 from tasks.ingest.labels import has_label, number_labels, say_unlabelled
+from tasks.ingest.raw_rows import FeatureKind
 from tasks.ingest.splits import write_edge_labels, write_row_splits
 from tasks.ingest.writer import DatasetWriter
 from tasks.readers.arrays.dgl_file import SavedGraphs

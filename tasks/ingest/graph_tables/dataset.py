@@ -24,8 +24,7 @@ class UserTables(Dataset):
     Original ids become dense ones by a hash index; the map is kept, so that predictions come back under your ids.
     """
 
-    Config = TablesConfig
-
+    config: TablesConfig
     intake: Intake | None = None
     """What was met in the tables, once they were read; also where that ended with mistakes."""
 

@@ -12,14 +12,13 @@ from configs.matching import did_you_mean, listed
 from tasks.arrays import Array
 from tasks.ingest.dataset_fields import dataset_fields
 from tasks.ingest.graph_tables.configs import TablesConfig
-from tasks.ingest.graph_tables.edge_labels import LabelledEdges
 from tasks.ingest.graph_tables.edges import EdgeReader, Triplet, discover_nodes
 from tasks.ingest.graph_tables.graphs import ingest_graphs
 from tasks.ingest.graph_tables.labels import LabelStore, label_columns, label_fields, read_labels
 from tasks.ingest.graph_tables.link_splits import LinkSplitter
 from tasks.ingest.graph_tables.memberships import Memberships
 from tasks.ingest.graph_tables.nodes import SplitColumn, scan_nodes, write_nodes
-from tasks.ingest.graph_tables.splits import node_splits
+from tasks.ingest.graph_tables.splits import LabelledEdges, node_splits
 from tasks.ingest.ids.node_set import NodeSet
 from tasks.ingest.labels import has_label, say_unlabelled
 from tasks.ingest.tables.intake import Intake, table_files, with_header_found

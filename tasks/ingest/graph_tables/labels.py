@@ -15,7 +15,7 @@ from configs.layout_options import LAYOUT
 from tasks.arrays import Array
 from tasks.ingest.graph_tables.configs import TablesConfig
 from tasks.ingest.ids.id_index import IdIndex
-from tasks.ingest.ids.node_set import UNKNOWN, NodeSet
+from tasks.ingest.ids.node_set import UNKNOWN, NodeSet, occurred_earlier
 from tasks.ingest.labels import (
     NO_LABEL,
     LabelKind,
@@ -241,9 +241,7 @@ def read_labels(table: LabelFilesConfig, nodes: NodeSet, intake: Intake, labels:
         num_unknown += int(np.count_nonzero(node_ids == UNKNOWN))
         rows += len(node_ids)
         batch, codes = batch.keep(node_ids >= 0), node_ids[node_ids >= 0]
-        order = np.argsort(codes, kind="stable")
-        again = seen[codes]
-        again[order[1:]] |= codes[order][1:] == codes[order][:-1]
+        again = seen[codes] | occurred_earlier(codes, 0)
         ids = batch.column(table.id)
         message = lambda row, ids=ids: f"node {ids[row].as_py()!r} has two labels"  # noqa: E731
         batch.wrong(again, table.id, "a node has two labels", message)

@@ -6,7 +6,7 @@ https://graphstorm.readthedocs.io/en/latest/cli/graph-construction/single-machin
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -22,34 +22,33 @@ OneFile = Annotated[list[Name], Field(max_length=1), _OneOrMore]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-class Section(BaseModel):
+class JsonSection(BaseModel):
     """A part; keys that are not read are kept (`model_extra`), to be said."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="allow", allow_inf_nan=False)
 
 
-class Format(Section):
+class Format(JsonSection):
     """How files are written."""
 
     name: Literal["parquet", "csv", "json"]
     separator: str = ","
 
 
-class Transform(Section):
+class Transform(JsonSection):
     """What GraphStorm makes of columns."""
 
     name: Name
 
 
-class Feature(Section):
+class Feature(JsonSection):
     """Columns, and what is made of them."""
 
     feature_col: Names
-    feature_name: Any = None
     transform: Transform | None = None
 
 
-class SplitFiles(Section):
+class SplitFiles(JsonSection):
     """Files of ids, or of pairs of ids, and the names of their columns."""
 
     train: OneFile = []
@@ -58,7 +57,7 @@ class SplitFiles(Section):
     column: Names = []
 
 
-class Label(Section):
+class Label(JsonSection):
     """A task."""
 
     task_type: Name
@@ -67,7 +66,7 @@ class Label(Section):
     custom_split_filenames: SplitFiles | None = None
 
 
-class Table(Section):
+class JsonTable(JsonSection):
     """Files of nodes or edges, and their columns."""
 
     files: Names
@@ -76,14 +75,14 @@ class Table(Section):
     labels: list[Label] = []
 
 
-class Nodes(Table):
+class Nodes(JsonTable):
     """The nodes of one type."""
 
     node_type: Name
     node_id_col: Name | None = None
 
 
-class Edges(Table):
+class Edges(JsonTable):
     """The edges of one relation: source type, name, target type."""
 
     relation: list[Name] = Field(min_length=3, max_length=3)
@@ -91,7 +90,7 @@ class Edges(Table):
     dest_id_col: Name
 
 
-class Description(Section):
+class Description(JsonSection):
     """All of a graph."""
 
     version: str = VERSION

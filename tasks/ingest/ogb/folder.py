@@ -19,13 +19,11 @@ from configs.source_files import is_file
 from tasks.arrays import Array, offsets
 from tasks.ingest.dataset_fields import dataset_fields
 from tasks.ingest.edges import EdgeCheck, WeightCheck
-from tasks.ingest.features import FeatureKind
 from tasks.ingest.labels import LabelKind, has_label, say_unlabelled, to_labels
-from tasks.ingest.ogb.mappings import write_mappings
 from tasks.ingest.ogb.meta import OgbMeta, atom_cardinalities, bond_cardinalities
 from tasks.ingest.ogb.raw import EDGE, NODE, Raw, Triplet, labelled_types, open_raw
-from tasks.ingest.ogb.splits import index_splits, link_split, split_folder
-from tasks.ingest.raw_rows import RawRows, Taker
+from tasks.ingest.ogb.splits import index_splits, link_split, split_folder, write_mappings
+from tasks.ingest.raw_rows import FeatureKind, RawRows, Taker
 from tasks.ingest.splits import write_row_splits
 from tasks.ingest.writer import DatasetWriter
 from tasks.readers.limits import check_memory

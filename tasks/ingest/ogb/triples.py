@@ -18,10 +18,9 @@ from configs.errors import DataError
 from configs.matching import listed
 from configs.source_files import is_folder
 from tasks.arrays import Array, blocks, offsets
-from tasks.ingest.ogb.mappings import names_in_order, write_mappings
 from tasks.ingest.ogb.meta import OgbMeta
 from tasks.ingest.ogb.raw import open_raw
-from tasks.ingest.ogb.splits import as_array, split_folder
+from tasks.ingest.ogb.splits import as_array, names_in_order, split_folder, write_mappings
 from tasks.ingest.triple_tables import TripleTables, write_entities, write_relations
 from tasks.ingest.triples.policies import find_repeated
 from tasks.ingest.writer import DatasetWriter

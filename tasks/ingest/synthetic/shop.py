@@ -31,7 +31,7 @@ class SyntheticShop(GeneratedDataset):
     """Generated shop: customers, orders, items, products, reviews; reviews by others tell which customers leave.
 
     Its tables are written as Parquet and go through the data set `database`; what is predicted is which customers who
-    ordered within 90 days will not in the next 90. `shop_history` says how it comes about, and `shop_ceiling` what
+    ordered within 90 days will not in the next 90. `shop_history` says how it comes about, and what
     score is possible: by a customer's own row, by the reviews that are older than the moment, and if the quality of
     products were known. With `predict: products` it is what they will order (`styles`).
     """
@@ -41,7 +41,7 @@ class SyntheticShop(GeneratedDataset):
     def ingest(self, context: StageContext) -> dict[str, Any]:
         """Write the shop's tables into a folder that goes, and read them as a database."""
         from tasks.ingest.database.ingest import ingest_database
-        from tasks.ingest.synthetic.shop_ceiling import ceilings
+        from tasks.ingest.synthetic.shop_history import ceilings
         from tasks.ingest.tables.intake import Intake
 
         folder = context.work / "tables"

@@ -15,7 +15,6 @@ from tasks.arrays import Array, blocks
 from tasks.ingest.tables.intake import similar_texts
 from tasks.ingest.triple_tables import TripleTables, write_entities, write_relations
 from tasks.ingest.triples.configs import TripleFilesConfig
-from tasks.ingest.triples.intake import read_triples
 from tasks.ingest.triples.names import FinalNumbers, Names, number_names, read_types
 from tasks.ingest.triples.policies import (
     TripleJob,
@@ -25,6 +24,7 @@ from tasks.ingest.triples.policies import (
     drop_repeated,
     uses,
 )
+from tasks.ingest.triples.reader import read_triples
 from tasks.ingest.triples.sources import Sources, shown
 from tasks.ingest.writer import DatasetWriter, write_ids
 from tasks.readers.arrays.npy import NpyFile, check_row

@@ -19,11 +19,11 @@ from tasks.ingest.ids.id_index import IdIndex
 from tasks.ingest.tables.batches import Problems, TableBatch
 from tasks.ingest.tables.columns import checked_ids
 from tasks.ingest.tables.intake import with_nulls
-from tasks.ingest.triples.reader import TablePlan, first_cells, read_texts
 from tasks.ingest.triples.sources import format_of
 from tasks.readers.columns import is_text, whole_numbers
-from tasks.readers.lines import read_names
+from tasks.readers.csv_tables import TextTableFile, as_texts
 from tasks.readers.parquet import open_parquet, read_parquet
+from tasks.readers.streams import read_names
 from tasks.storage.file_names import file_name
 
 UNKNOWN = -1
@@ -215,12 +215,15 @@ def _two_columns(path: Path) -> Iterator[pa.RecordBatch]:
     elif kind == "ntriples":
         raise DataError("is N-Triples; a table of entity and type is needed", path=path)
     else:
-        delimiter, quotes = ("\t", False) if kind == "tsv" else (",", True)
-        columns = [str(i) for i in range(len(first_cells(path, delimiter, quotes)))]
-        plan = TablePlan(path, delimiter, False, quotes, columns)
-        batches = read_texts(plan, columns[:2]) if len(columns) >= 2 else None
+        columns = text_table(path, kind).names()[:2]
+        batches = text_table(path, kind).read(as_texts(columns)) if len(columns) == 2 else None
     if batches is None:
         raise DataError("has one column; entity and type are needed", path=path)
     for data in batches:
         filled = [with_nulls(values, ("",)) for values in data.columns]
         yield pa.RecordBatch.from_arrays(filled, names=data.schema.names)
+
+
+def text_table(path: Path, kind: str, delimiter: str | None = None) -> TextTableFile:
+    """Return a CSV or TSV without names; a TSV has no quotes."""
+    return TextTableFile(path, delimiter or ("\t" if kind == "tsv" else ","), header=False, quotes=kind == "csv")

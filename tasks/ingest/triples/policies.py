@@ -13,7 +13,7 @@ from tasks.arrays import Array
 from tasks.counter_random import mix
 from tasks.ingest.tables.times import cut_by_time
 from tasks.ingest.triples.configs import TripleFilesConfig
-from tasks.ingest.triples.intake import TripleArrays, TripleIntake
+from tasks.ingest.triples.reader import TripleArrays, TripleIntake
 from tasks.ingest.triples.sources import ALL, Sources, shown
 from tasks.stage import StageContext
 from tasks.storage.manifests import SPLITS

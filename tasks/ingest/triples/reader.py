@@ -1,27 +1,36 @@
-"""Files of triples as batches of cells, whatever their format: which columns are meant."""
+"""Files of triples, whatever their format, as arrays, and the names of what they hold.
+
+Memory: 12 bytes a triple (20 beyond 2^31 entities), 4 and 8 more for weights and times, and the names.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as compute
 
 from configs.errors import DataError
 from configs.matching import did_you_mean, listed
+from tasks.arrays import Array
 from tasks.ingest.tables.batches import Problems, TableBatch
+from tasks.ingest.tables.columns import weights
 from tasks.ingest.tables.intake import with_nulls
+from tasks.ingest.tables.times import TimeReader
 from tasks.ingest.triples.configs import TripleFilesConfig
-from tasks.ingest.triples.sources import format_of
-from tasks.readers.columns import check_names
-from tasks.readers.csv_tables import as_texts, check_delimiter, open_table, read_rows
-from tasks.readers.lines import read_lines
+from tasks.ingest.triples.names import Names, text_table
+from tasks.ingest.triples.sources import ALL, Sources, format_of, shown
+from tasks.readers.columns import is_text
+from tasks.readers.csv_tables import TextTableFile, as_texts, check_delimiter
 from tasks.readers.ntriples import TERMS, read_ntriples
 from tasks.readers.parquet import open_parquet, read_parquet
-from tasks.readers.streams import STREAM_ERRORS, open_stream, read_header, stream_error
+from tasks.stage import StageContext
+from tasks.storage.graph_store import id_dtype
+from tasks.storage.manifests import SPLITS
 
 # What columns are usually called, in any order and case.
 _USUAL = (
@@ -35,18 +44,6 @@ _USUAL = (
 )
 _ROLES = ("head", "relation", "tail")
 _WIDTH = 3
-_MOST_BLANK = 1000  # lines before the first one that has something
-
-
-@dataclass(frozen=True)
-class TablePlan:
-    """How one CSV or TSV is read."""
-
-    path: Path
-    delimiter: str
-    header: bool
-    quotes: bool
-    names: list[str]
 
 
 class TripleReader:
@@ -86,8 +83,8 @@ class TripleReader:
             batches = read_parquet(path, list(columns.values()))
         else:
             plan = plan_table(path, kind, self.config, self._say)
-            columns = self._columns(path, plan.names, named=plan.header)
-            batches = read_texts(plan, list(columns.values()))
+            columns = self._columns(path, plan.names(), named=plan.header)
+            batches = plan.read(as_texts(list(columns.values())))
         row = 0
         for data in batches:
             filled = [with_nulls(values, ("",)) for values in data.columns]
@@ -147,52 +144,103 @@ def _column(path: Path, column: str, names: list[str], role: str) -> str:
     raise DataError(f"has no column {column!r} (dataset.{role}){hint}; it has {listed(names)}", path=path)
 
 
-def plan_table(path: Path, kind: str, config: TripleFilesConfig, say: Callable[[str], None] | None = None) -> TablePlan:
+def plan_table(path: Path, kind: str, config: TripleFilesConfig, say: Callable[[str], None]) -> TextTableFile:
     """Return how a CSV or TSV is to be read: its first line tells whether it has names."""
-    delimiter, quotes = config.delimiter or ("\t" if kind == "tsv" else ","), kind == "csv"
-    first = first_cells(path, delimiter, quotes)
-    if any("\r" in cell and "\n" not in cell for cell in first):
-        raise DataError("lines end with carriage returns alone; write line feeds: tr '\\r' '\\n'", path=path)
-    header = config.header
+    table = text_table(path, kind, config.delimiter)
+    first, header = table.first_row(), config.header
     if header is None:
         given = (config.head, config.relation, config.tail, config.weight, config.time)
         by_name = any(column is not None and not column.isdigit() for column in given)
         header = by_name or _usual(first) is not None or kind == "csv"
-        if say is not None and header and not by_name and _usual(first) is None:
+        if header and not by_name and _usual(first) is None:
             say(f"{path}: the first line is taken as names: {listed(first)} (if it is a triple: dataset.header=false)")
-    if header:
-        check_names(first, path)
-    return TablePlan(path, delimiter, header, quotes, first if header else [str(i) for i in range(len(first))])
+    return replace(table, header=header)
 
 
-def first_cells(path: Path, delimiter: str, quotes: bool) -> list[str]:
-    """Return the cells of the first line that is not blank. Raises DataError where there is none."""
-    if quotes:
-        try:
-            with open_stream(path) as stream:
-                return read_header(stream, path, delimiter)[0]
-        except STREAM_ERRORS as error:
-            raise stream_error(error, path) from error
-    for _, lines in read_lines(path):
-        for line in lines[:_MOST_BLANK].to_pylist():
-            if line.strip():
-                return list(line.strip("\r\n").split(delimiter))
-        break
-    raise DataError("is empty", path=path)
+_NUMBER = r"(?i)^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?$|^[+-]?(nan|inf|infinity)$"
+"""Texts that Arrow takes for numbers."""
 
 
-def read_texts(plan: TablePlan, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """Yield columns of a CSV or TSV as the texts that they are."""
-    convert = as_texts(columns)
-    if plan.quotes:
-        with open_table(plan.path, plan.delimiter, plan.header) as (names, stream):
-            yield from read_rows(plan.path, names, stream, plan.delimiter, convert)
-        return
-    try:
-        with open_stream(plan.path) as stream:
-            for line in iter(stream.readline, b"") if plan.header else ():
-                if line.strip():
-                    break
-            yield from read_rows(plan.path, plan.names, stream, plan.delimiter, convert, quotes=False)
-    except STREAM_ERRORS as error:
-        raise stream_error(error, plan.path) from error
+@dataclass
+class TripleArrays:
+    """Triples of all splits end to end, by the numbers that their names were met in."""
+
+    src: Array
+    """Heads, int32 or int64 (n,)."""
+    relation: Array
+    """int32 (n,)."""
+    dst: Array
+    """Tails, as `src`."""
+    owner: Array
+    """Split of each, int8 (n,): 0 for those that are still to be dealt out."""
+    others: dict[str, Array]
+    """weight, float32 (n,), and time, int64 (n,), where there are such columns."""
+
+    def __len__(self) -> int:
+        return len(self.src)
+
+
+@dataclass
+class TripleIntake:
+    """What was read."""
+
+    triples: TripleArrays
+    entities: Names
+    relations: Names
+    num_literals: int
+    """Triples with a literal that were left out."""
+
+
+def read_triples(config: TripleFilesConfig, sources: Sources, context: StageContext) -> TripleIntake:
+    """Read all files. Raises DataError with all mistakes."""
+    entities = Names("entity", sources.entities, texts=config.text_ids)
+    relations = Names("relation", sources.relations, texts=config.text_ids)
+    problems, count = Problems(), 0
+    parts: dict[str, list[Array]] = defaultdict(list)
+    clock = TimeReader(config.time, config.time_format) if config.time is not None else None
+    reader = TripleReader(config, problems, context.message, sources.triples)
+    for split, paths in sources.triples.items():
+        first = count
+        for path in paths:
+            with problems.gathering():
+                for batch, columns in reader.read(path):
+                    for name, values in _arrays(batch, columns, entities, relations, clock).items():
+                        parts[name].append(values)
+                    code = 0 if split == ALL else SPLITS.index(split)
+                    parts["owner"].append(np.full(batch.num_rows, code, np.int8))
+                    count += batch.num_rows
+                    context.progress(count, 0, "triples")
+        if count == first and not problems:
+            left = f" ({reader.num_literals:,} have literals: dataset.literals=keep)" if reader.num_literals else ""
+            raise DataError(f"has no triples{left}", path=shown(paths))
+    problems.raise_any()
+    arrays = {name: np.concatenate(parts.pop(name)) for name in list(parts)}
+    src, relation, dst, owner = (arrays.pop(name) for name in ("src", "relation", "dst", "owner"))
+    return TripleIntake(TripleArrays(src, relation, dst, owner, arrays), entities, relations, reader.num_literals)
+
+
+def _arrays(
+    batch: TableBatch, columns: Mapping[str, str], entities: Names, relations: Names, clock: TimeReader | None
+) -> dict[str, Array]:
+    """Return the arrays of some triples by their names in `TripleArrays`."""
+    src, dst = (entities.codes(batch, columns[end]) for end in ("head", "tail"))
+    kind = id_dtype(entities.count)
+    arrays = {"src": src.astype(kind), "dst": dst.astype(kind)}
+    arrays["relation"] = relations.codes(batch, columns["relation"]).astype(np.int32)
+    if "weight" in columns:
+        arrays["weight"] = _weights(batch, columns["weight"])
+    if clock is not None:
+        clock.column = columns["time"]
+        arrays["time"] = clock.read(batch)
+    return arrays
+
+
+def _weights(batch: TableBatch, column: str) -> Array:
+    cells = batch.column(column)
+    if is_text(cells.type):
+        texts = compute.utf8_trim_whitespace(cells)
+        bad = compute.invert(compute.fill_null(compute.match_substring_regex(texts, _NUMBER), True))
+        batch.wrong(bad, column, "is not a number", lambda row: f"{texts[row].as_py()[:40]!r} is not a number")
+        parsed, place = compute.if_else(bad, "0", texts).cast("float64"), batch.data.schema.get_field_index(column)
+        batch = replace(batch, data=batch.data.set_column(place, column, parsed))
+    return weights(batch, column, "a triple")

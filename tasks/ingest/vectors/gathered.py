@@ -21,9 +21,16 @@ from tasks.ingest.labels import usual_metric
 from tasks.ingest.tables.intake import Intake
 from tasks.ingest.tables.paths import files_of
 from tasks.ingest.tables.policies import stored_name
-from tasks.ingest.vectors.beside import NO_LABELS, Labels, checked_ids, label_column, read_column
 from tasks.ingest.vectors.configs import VectorFilesConfig
-from tasks.ingest.vectors.matrices import is_matrix, open_matrix
+from tasks.ingest.vectors.matrices import (
+    NO_LABELS,
+    Labels,
+    checked_ids,
+    is_matrix,
+    label_column,
+    open_matrix,
+    read_column,
+)
 from tasks.ingest.vectors.tables import TableVectors, as_kept, can_be_kept
 from tasks.ingest.writer import DatasetWriter
 from tasks.readers.columns import is_text, whole_numbers

@@ -16,8 +16,8 @@ from tasks.ingest.tables.batches import TableBatch
 from tasks.ingest.tables.columns import float32, is_list, numbers
 from tasks.ingest.tables.intake import Intake, not_a_number, table_files, with_header_found
 from tasks.ingest.tables.table_configs import NodeTableConfig
-from tasks.ingest.vectors.beside import ID_COLUMNS
 from tasks.ingest.vectors.configs import VectorFilesConfig
+from tasks.ingest.vectors.matrices import ID_COLUMNS
 from tasks.readers.columns import check_columns, is_text
 from tasks.readers.limits import MAX_ROW_BYTES
 

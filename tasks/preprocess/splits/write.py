@@ -8,7 +8,7 @@ from configs.errors import RecipeError
 from configs.layout_options import LAYOUT
 from configs.schema import Recipe
 from tasks.preprocess.id_space import IdSpace
-from tasks.preprocess.splits import edges, pairs, rows
+from tasks.preprocess.splits import pairs, rows
 from tasks.preprocess.splits.by_time import WrittenSplits
 from tasks.preprocess.splits.snapshot import Snapshot
 from tasks.storage.dataset_store import DatasetStore
@@ -17,7 +17,7 @@ from tasks.storage.manifests import SPLITS
 
 _WRITERS = {
     "node": rows.write_nodes,
-    "edge": edges.write,
+    "edge": rows.write_edges,
     "graph": rows.write_graphs,
     "link": pairs.write,
     "triple": pairs.write,

@@ -47,7 +47,7 @@ class TransformConfig(ComponentConfig):
     """Feature columns to work on; none named: all that the transform can take (numeric ones, as a rule)."""
 
 
-@TRANSFORMS.options("codes", "categories")
+@TRANSFORMS.options("codes", "columns")
 class CodesConfig(TransformConfig):
     """Number the categories that occur in the training split; all others share one code of their own, the last."""
 
@@ -55,7 +55,7 @@ class CodesConfig(TransformConfig):
     """Refuse more than that."""
 
 
-@TRANSFORMS.options("one_hot", "categories")
+@TRANSFORMS.options("one_hot", "columns")
 class OneHotConfig(TransformConfig):
     """One 0/1 number for each category of the training split, and one for all others; numeric from then on."""
 
@@ -178,7 +178,7 @@ def _methods() -> list[str]:
     return [name for name in MODELS.names() if getattr(MODELS.config_class(name), "family", "") == "factors"]
 
 
-@TRANSFORMS.options("normalize_rows", "scaling")
+@TRANSFORMS.options("normalize_rows", "columns")
 class NormalizeRowsConfig(TransformConfig):
     """x / ||x||: each node's row of a column to length 1 (bags of words, as Kipf and Welling); rows of zeros stay."""
 
@@ -186,17 +186,17 @@ class NormalizeRowsConfig(TransformConfig):
     """Sum of magnitudes, or Euclidean length."""
 
 
-@TRANSFORMS.options("fill_mean", "scaling", listed=False)
+@TRANSFORMS.options("fill_mean", "columns", listed=False)
 class FillMeanConfig(TransformConfig):
     """Put the mean of the training rows' values in the place of NaN (`missing: mean` of a users' table)."""
 
 
-@TRANSFORMS.options("standardize", "scaling")
+@TRANSFORMS.options("standardize", "columns")
 class StandardizeConfig(TransformConfig):
     """Mean 0 and variance 1 on the training split: (x - mean) / std, each value of a column by itself."""
 
 
-@TRANSFORMS.options("min_max", "scaling")
+@TRANSFORMS.options("min_max", "columns")
 class MinMaxConfig(TransformConfig):
     """Map the training split's range to 0..1: (x - min) / (max - min); other rows may fall outside unless clipped."""
 
@@ -204,6 +204,6 @@ class MinMaxConfig(TransformConfig):
     """Cut values beyond the training split's range."""
 
 
-@TRANSFORMS.options("log1p", "scaling")
+@TRANSFORMS.options("log1p", "columns")
 class Log1pConfig(TransformConfig):
     """sign(x) · log(1 + |x|): tames counts and amounts; learns nothing."""

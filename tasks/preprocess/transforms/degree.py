@@ -8,7 +8,6 @@ from configs.errors import RecipeError
 from configs.registry import TRANSFORMS
 from tasks.arrays import Array
 from tasks.preprocess.transforms.base import Column, GraphView, StructureTransform
-from tasks.preprocess.transforms.configs import DegreeConfig, EdgeMeanConfig
 
 _CHUNK_NODES = 1 << 16
 
@@ -16,8 +15,6 @@ _CHUNK_NODES = 1 << 16
 @TRANSFORMS.register("degree")
 class Degree(StructureTransform):
     """Add a node's degree as a feature: in- and out-degree, or one number where the graph is symmetric."""
-
-    Config = DegreeConfig
 
     def column(self, graph: GraphView) -> Column:
         return Column("degree", "numeric", 1 if graph.symmetric else 2)
@@ -32,8 +29,6 @@ class Degree(StructureTransform):
 @TRANSFORMS.register("edge_mean")
 class EdgeMean(StructureTransform):
     """Add the mean of a node's in-edges' features: what nodes without features of their own can start from."""
-
-    Config = EdgeMeanConfig
 
     def column(self, graph: GraphView) -> Column:
         entry = graph.entries.get("edge_feat")

@@ -13,7 +13,6 @@ from models.vectors.base import FactoredModel
 from models.vectors.factorization import unit_rows
 from tasks.arrays import Array
 from tasks.preprocess.transforms.base import Column, GraphView, StructureTransform
-from tasks.preprocess.transforms.configs import EmbeddingConfig, ServedEmbeddingConfig
 from tasks.preprocess.transforms.vectors import NodeVectors
 from tasks.sampling.factor_graph import factor_graph
 from tasks.storage.artifacts import atomic_file
@@ -30,8 +29,6 @@ class Embedding(StructureTransform):
     A factorisation reads what the first layer of a GNN reads: on link tasks without the edges that are held out, and no
     labels. What a registered model's training saw is compared with what is held out (`take_vectors`).
     """
-
-    Config = EmbeddingConfig
 
     def column(self, graph: GraphView) -> Column:
         """Return one number for each of the model's dimensions."""
@@ -91,5 +88,3 @@ class Embedding(StructureTransform):
 @TRANSFORMS.register("served_embedding")
 class ServedEmbedding(Embedding):
     """The transform embedding where nothing is held out; `graphmill predict` puts it into recipes."""
-
-    Config = ServedEmbeddingConfig

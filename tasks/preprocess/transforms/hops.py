@@ -111,8 +111,6 @@ class Hops:
     Memory: two rows a node of a path are on disk at a time, a chunk of rows in memory.
     """
 
-    Config = HopsConfig
-
     def __init__(self, config: HopsConfig) -> None:
         """Raises RecipeError where no path is named."""
         self.config = config

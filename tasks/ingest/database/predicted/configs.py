@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PlainValidator, ValidationError, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema, model_validator
 
 from configs.base import ConfigModel
 from configs.metric_names import MetricName, ranking_metric
@@ -32,11 +32,8 @@ def _as_columns(value: Any) -> Any:
     return value
 
 
-_SCHEMA = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
-if TYPE_CHECKING:
-    LabelColumns: TypeAlias = str | tuple[str, ...]
-else:  # pydantic would name all the forms that a mistake is none of
-    LabelColumns = Annotated[Any, PlainValidator(_as_columns), WithJsonSchema(_SCHEMA)]
+# All is checked before: pydantic would name all the forms that a mistake is none of.
+LabelColumns = Annotated[str | tuple[str, ...], BeforeValidator(_as_columns)]
 
 
 class TaskOptions(ConfigModel):
@@ -69,9 +66,6 @@ class NamedLabelConfig(TaskOptions, LabelConfig):
         return self
 
 
-LabelsGiven: TypeAlias = "str | tuple[str, ...] | Mapping[str, NamedLabelConfig]"
-
-
 def _as_labels(value: Any) -> Any:
     if not isinstance(value, dict):
         return _as_columns(value)
@@ -84,11 +78,7 @@ def _as_labels(value: Any) -> Any:
         raise ValueError("; ".join(word.removeprefix(": ") for word in words)) from None
 
 
-_LABELS_SCHEMA = {"anyOf": [*_SCHEMA["anyOf"], {"type": "object"}]}
-if TYPE_CHECKING:
-    Labels: TypeAlias = str | tuple[str, ...] | dict[str, NamedLabelConfig]
-else:
-    Labels = Annotated[Any, PlainValidator(_as_labels), WithJsonSchema(_LABELS_SCHEMA)]
+Labels = Annotated[str | tuple[str, ...] | dict[str, NamedLabelConfig], BeforeValidator(_as_labels)]
 
 
 def check_names(where: str, tasks: Mapping[str, Any]) -> None:
@@ -100,9 +90,9 @@ def check_names(where: str, tasks: Mapping[str, Any]) -> None:
             raise ValueError(f"{where}: {name!r} is no plain name of a task; use letters, digits, _ and -")
 
 
-def check_label(where: str, label: LabelsGiven, task_type: str, num_classes: int | None) -> None:
+def check_label(where: str, label: Labels, task_type: str, num_classes: int | None) -> None:
     """Refuse options of a label that do not go together. Raises ValueError."""
-    if isinstance(label, Mapping):
+    if isinstance(label, dict):
         if task_type != "binary" or num_classes is not None:
             raise ValueError(
                 f"{where}: each label has a task_type and num_classes of its own: {{NAME: {{label: ...}}}}"
@@ -115,9 +105,9 @@ def check_label(where: str, label: LabelsGiven, task_type: str, num_classes: int
         raise ValueError(f"{where}: {len(label)} columns are no {task_type} label; take task_type: {way_out}")
 
 
-def columns_of(label: LabelsGiven) -> tuple[str, ...]:
+def columns_of(label: Labels) -> tuple[str, ...]:
     """Return the label's columns, or those of all labels."""
-    if isinstance(label, Mapping):
+    if isinstance(label, dict):
         return tuple(dict.fromkeys(column for one in label.values() for column in columns_of(one.label)))
     return (label,) if isinstance(label, str) else label
 

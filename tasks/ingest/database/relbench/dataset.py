@@ -53,7 +53,7 @@ class Relbench(Dataset):
 
     def fingerprint(self, digests: SourceDigests) -> dict[str, Any]:
         """Names and contents of all files that are read."""
-        return {**self.database.fingerprint(digests), "relbench": 1}
+        return self.database.fingerprint(digests)
 
     def ingest(self, context: StageContext) -> dict[str, Any]:
         """Read all tables. Raises DataError with all mistakes that were met."""

@@ -1,19 +1,102 @@
-"""GraphStorm's description of a graph, read into the options of the data set `tables`.
+"""GraphStorm's description of a graph as a recipe of the data set `tables`, and tables that had to be written anew.
 
 What it says and a recipe cannot is collected as a sentence each, so that nothing is lost in silence.
 """
 
 from __future__ import annotations
 
+import copy
+import json
 import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import yaml
+
 from configs.errors import DataError, readable
+from configs.load import build_recipe
 from configs.source_files import user_path
 from tasks.ingest.graphstorm import gconstruct
+from tasks.ingest.graphstorm.gconstruct import read_description
+from tasks.ingest.tables.paths import files_of
+from tasks.readers.streams import read_lines
+from tasks.storage.artifacts import disk_errors, write_atomic
 from tasks.storage.file_names import file_name
 from tasks.storage.manifests import SPLITS
+from tasks.storage.outputs.tables import ParquetOutput
+
+
+def import_graphstorm(given: str, out: str | None, task: int) -> tuple[Path, list[str]]:
+    """Write a recipe into a folder, by default beside the JSON; return where, and what was not taken over.
+
+    Nothing is written where anything is wrong. Raises DataError: the JSON is none, or not as it has to be, a table of
+    it cannot be read, or the folder has a recipe already; RecipeError: what it says is refused in recipes.
+    """
+    path = user_path(given)
+    folder = (path.parent / f"{path.stem}-graphmill" if out is None else user_path(out)).resolve()
+    place = folder / "recipe.yaml"
+    if place.exists():
+        raise DataError("is there already; remove it, or give another folder (--out)", path=place)
+    importer = Importer(path, folder / "tables")
+    dataset = importer.read(read_description(path), task)
+    recipe = _recipe(importer, dataset)
+    build_recipe(copy.deepcopy(recipe), source=f"{path}, as a recipe")
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".tables-") as draft:
+            for table, files in importer.json_files.items():
+                _write_parquet(Path(draft, table.name), files)
+            for table in importer.json_files:
+                table.parent.mkdir(exist_ok=True)
+                Path(draft, table.name).replace(table)
+        write_atomic(place, _text(importer, recipe).encode())
+    return place, importer.notes
+
+
+def _recipe(made: Importer, dataset: dict[str, Any]) -> dict[str, Any]:
+    types = {one[end] for one in dataset["edges"] for end in ("source_type", "target_type")}
+    is_link, is_typed = dataset["task"] == "link", len(types) > 1 or len(dataset["edges"]) > 1
+    model = {"name": "rgcn" if is_typed else "graphsage", "hidden_dim": 64, "num_layers": 2, "dropout": 0.1}
+    model |= {"decoder": "dot"} if is_link else {}  # all targets are one matrix product
+    loaders = {"link": "edge", "edge": "labelled_edge", "node": "neighbor"}
+    loader: dict[str, Any] = {"name": loaders[dataset["task"]], "fanout": [10, 10], "batch_size": 1024}
+    recipe: dict[str, Any] = {"name": file_name(str(dataset["title"])), "dataset": dataset}
+    if made.transforms:
+        recipe["preprocess"] = {"transforms": [{"name": made.transforms[0]}]}
+    return recipe | {"model": model, "train": {"loader": loader, "epochs": 20, "learning_rate": 0.005}}
+
+
+def _text(made: Importer, recipe: dict[str, Any]) -> str:
+    notes = "".join(f"#   {note}\n" for note in made.notes)
+    head = f"# Made of {one_line(made.path.name)} (GraphStorm) by `graphmill import graphstorm`."
+    said = f"{head} Not taken over, or otherwise:\n{notes}" if notes else f"{head}\n"
+    return said + str(yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True, width=120))
+
+
+def _write_parquet(place: Path, patterns: list[str]) -> None:
+    """Write JSON lines (objects, or ids, or pairs of ids) as Parquet, a block at a time. Raises DataError."""
+    with ParquetOutput(place) as writer:
+        for path in files_of(patterns):
+            for first, lines in read_lines(path):
+                rows = [_row(path, first + n, line) for n, line in enumerate(lines.to_pylist(), 1) if line.strip()]
+                try:
+                    writer.write(pa.Table.from_pylist(rows))
+                except (ValueError, TypeError, OverflowError) as error:
+                    raise DataError(f"a column holds values of several kinds: {error}", path=path) from None
+
+
+def _row(path: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"line {number} is no JSON: {error}", path=path) from None
+    if isinstance(value, dict):
+        return value
+    names = ("source", "target")
+    return dict(zip(names, value, strict=False)) if isinstance(value, list) else {"id": value}
+
 
 _NUMBERS = {
     "max_min_norm": "min_max",
@@ -86,7 +169,7 @@ class Importer:
         table |= {**self._files(said, f"edges {name}"), "source": said.source_id_col, "target": said.dest_id_col}
         return self._with_columns(table, said, f"edges {name}")
 
-    def _with_columns(self, table: dict[str, Any], said: gconstruct.Table, where: str) -> dict[str, Any]:
+    def _with_columns(self, table: dict[str, Any], said: gconstruct.JsonTable, where: str) -> dict[str, Any]:
         """Add the columns of features, by what is made of them, and remember the labels."""
         self._note_others(where, said)
         for feature in said.features:
@@ -114,7 +197,7 @@ class Importer:
             self._note(f"{what}: {name}{readable(f' ({given})', 200) if given else ''} becomes {made}")
         return role
 
-    def _files(self, said: gconstruct.Table, where: str) -> dict[str, Any]:
+    def _files(self, said: gconstruct.JsonTable, where: str) -> dict[str, Any]:
         files = [self._place(one) for one in said.files]
         if said.format.name == "json":
             self._note(f"{where}: JSON is written as Parquet")
@@ -225,8 +308,8 @@ class Importer:
             self._note(f"{what} {text!r} is called {word}")
         return word
 
-    def _note_others(self, where: str, said: gconstruct.Section) -> None:
-        for name in sorted(said.model_extra or ()):
+    def _note_others(self, where: str, said: gconstruct.JsonSection) -> None:
+        for name in sorted(set(said.model_extra or ()) - {"feature_name"}):  # columns have their own names here
             self._note(f"{where}: {name} is not taken over".removeprefix(": "))
 
     def _note(self, text: str) -> None:
