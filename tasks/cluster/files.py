@@ -235,8 +235,6 @@ def _verify(path: Path, artifact: Path, digest: str) -> None:
 
 
 class _FetchedParts:
-    """Which bytes of a file are here."""
-
     def __init__(self, size: int | None, parts: list[list[int]]) -> None:
         self.size, self.parts = size, parts
 

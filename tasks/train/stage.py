@@ -94,7 +94,6 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
 
 
 def _class_weights(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> ClassWeights:
-    """Return the weights of classes in the loss. Raises RecipeError."""
     if NAMED_BY not in parents:
         return ()
     from tasks.storage.dataset_store import DatasetStore

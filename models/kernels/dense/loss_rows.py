@@ -85,7 +85,6 @@ def _slopes(lanes, x, shares):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _false_loss(low, high, lanes, width, scores, weight, margin, sharp, losses):  # type: ignore[no-untyped-def]
-    """Do so row by row."""
     whole = width - width % _LANES
     left = width - whole
     room = np.full(2 * _LANES, -np.inf, np.float32)  # two vectors, for scores that make no whole one

@@ -152,7 +152,6 @@ class GradientEngine(Engine):
             yield
 
     def _next_batch(self) -> int:
-        """Return the number of the next batch."""
         rounds = self.progress.epoch // self.epochs_per_round
         done = self.progress.step_in_epoch * self.config.accumulate_steps
         per_round = self.batches.batches_per_round
@@ -244,7 +243,6 @@ class GradientEngine(Engine):
         return embedding.gathered(tables, self.job.work, writes=self.journal.writes)
 
     def _restore(self, state: dict[str, Any]) -> None:
-        """Take over what `state` returned."""
         with checkpoint.going_on_from(self.last_path):
             self.model.load_state_dict(state["model"])
             if state["label_scale"]:  # a warm start's is that of the weights that it began with

@@ -127,7 +127,6 @@ class _TripleBatch:
                 self._hold_back(rows, self.options.entity_penalty / len(self.relation))
 
     def _read(self, block: int, numbers: Array) -> ReadRows:
-        """Read rows of a block."""
         table = self.tables[block]
         if block not in self.gradients:
             self.gradients[block] = Gradients(table)
