@@ -24,7 +24,6 @@ from models.kernels.simd.prefetch import (
     ROWS_AHEAD,
     ROWS_NEAR,
     Lines,
-    near_lines,
     prefetch_row,
     prefetch_row_near,
     row_lines,
@@ -203,7 +202,7 @@ def table_tiles(
     whole_lines = all(n % _LINE_BYTES == 0 for n in (out.ctypes.data, out.strides[0], columns * out.itemsize))
     streaming = whole_lines and out.nbytes >= _STREAMED_BYTES
     return [
-        (lanes, count, width, column, row_lines(count * size), near_lines(count * size, size), flat, shift)
+        (lanes, count, width, column, *row_lines(count * size, size), flat, shift)
         for column, lanes, count in tiles(columns, streaming=streaming)
     ]
 
