@@ -74,8 +74,8 @@ def bring_up(home: Home, named: dict[str, Any], *, foreground: bool) -> None:
         with file_lock(cache / "graphmill" / "ports.lock"):
             earlier = kept or ServiceSettings()
             ports = {name: options.get(f"{name}_port") for name in ("prefect", "mlflow")}
-            named = {name for name in earlier.named_ports if ports[name] != 0} | {name for name in ports if ports[name]}
-            settings = resolve(earlier.model_copy(update={**options, "named_ports": tuple(sorted(named))}))
+            own = {name for name in earlier.named_ports if ports[name] != 0} | {name for name in ports if ports[name]}
+            settings = resolve(earlier.model_copy(update={**options, "named_ports": tuple(sorted(own))}))
             write_settings(home, settings)
             with waiting("making the databases"):
                 _prepare_stores(home, settings)
