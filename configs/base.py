@@ -47,7 +47,7 @@ class ConfigModel(BaseModel, metaclass=_SafelyParsed):
 
     # Options that steer how a stage runs but never what it produces; they stay out of cache keys.
     runtime_fields: ClassVar[frozenset[str]] = frozenset()
-    gone: ClassVar[Mapping[str, str]] = {}
+    gone: ClassVar[dict[str, str]] = {}
     """Options of earlier versions, and what to write now."""
 
     @model_validator(mode="before")

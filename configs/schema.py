@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
@@ -103,7 +102,7 @@ class PreprocessConfig(ConfigModel):
 
     runtime_fields: ClassVar[frozenset[str]] = frozenset({"workers"})
 
-    gone: ClassVar[Mapping[str, str]] = {
+    gone: ClassVar[dict[str, str]] = {
         "runner": "shards go to processes of this machine, or of a Ray cluster's machines where the run is told "
         "--cluster auto or cluster.address=HOST:6379"
     }
@@ -276,14 +275,6 @@ class Recipe(ConfigModel):
         # import would import torch.
         return value.model_dump(exclude_unset=True) if isinstance(value, ConfigModel) else value
 
-    @model_validator(mode="after")
-    def _components_fit(self) -> Recipe:
-        self.dataset.check_recipe(self)
-        if self.dataset.reads_versions(self.snapshot.by) and self.snapshot.as_of is not None:
-            self.dataset.with_versions(self.snapshot.as_of)  # may refuse
-        self.model.check_recipe(self)
-        return self
-
     @property
     def is_layout(self) -> bool:
         """Whether the model is a layout: it is looked at, and predicts nothing."""
@@ -307,9 +298,14 @@ class Recipe(ConfigModel):
         return None if self.version_moment is not None else self.snapshot.as_of
 
     @model_validator(mode="after")
-    def _shares_are_measured(self) -> Recipe:
+    def _sections_fit(self) -> Recipe:
+        self.dataset.check_recipe(self)
+        if self.dataset.reads_versions(self.snapshot.by) and self.snapshot.as_of is not None:
+            self.dataset.with_versions(self.snapshot.as_of)  # may refuse
+        self.model.check_recipe(self)
+        task = getattr(self.dataset, "task", None)  # of OGB's own data only reading it will tell
         if self.evaluate.label_shares is not None:
-            task, kind = (getattr(self.dataset, name, None) for name in ("task", "task_type"))
+            kind = getattr(self.dataset, "task_type", None)
             if self.train.family not in ("table", "factors"):
                 raise ValueError(
                     f"evaluate.label_shares is for models that are vectors of nodes (skipgram, prone, ...), and "
@@ -318,27 +314,15 @@ class Recipe(ConfigModel):
             if task not in (None, "node") or kind == "regression":
                 what = "regression" if kind == "regression" else f"a {task} task"
                 raise ValueError(f"evaluate.label_shares is for classes of nodes, and this is {what}; leave it out")
-        return self
-
-    @model_validator(mode="after")
-    def _warm_start_is_known(self) -> Recipe:
         if self.snapshot.warm_start and self.train.family in ("table", "factors", "multiplex"):
             raise ValueError(
                 f"snapshot.warm_start: vectors of {self.model.name} are learnt afresh in every snapshot; leave it out"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _something_is_predicted(self) -> Recipe:
-        if getattr(self.dataset, "task", None) == LAYOUT and not self.is_layout:
+        if task == LAYOUT and not self.is_layout:
             raise ValueError(
                 f"dataset.task=layout: nothing is predicted, and model.name={self.model.name} predicts; take largevis, "
                 "umap or tsne, or set dataset.task"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _one_layout(self) -> Recipe:
         if self.is_layout and self.evaluate.layout is not None:
             given = self.evaluate.layout.not_usual()
             if given:
@@ -346,11 +330,6 @@ class Recipe(ConfigModel):
                     f"evaluate.layout.{given[0]}: model.name={self.model.name} is the layout itself; give options of "
                     "the model (model.name, model.dim) and of preprocess.neighbors, and of evaluate.layout color alone"
                 )
-        return self
-
-    @model_validator(mode="after")
-    def _loader_fits(self) -> Recipe:
-        task = getattr(self.dataset, "task", None)  # of OGB's own data only reading it will tell
         loader = getattr(self.train, "loader", None)
         if loader is not None and task is not None and task not in getattr(loader, "tasks", (task,)):
             raise ValueError(

@@ -5,7 +5,6 @@ Options that a model's family does not read do not exist in its recipes (`famili
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -38,7 +37,7 @@ class TrainBase(ConfigModel):
 
     runtime_fields: ClassVar[frozenset[str]] = frozenset({"max_restarts", "checkpoint_minutes"})
 
-    gone: ClassVar[Mapping[str, str]] = dict.fromkeys(
+    gone = dict.fromkeys(
         ("hosts", "ssh", "machine_rank", "num_machines", "rendezvous", "shared_home"),
         "machines are those of a Ray cluster (`graphmill cluster start`, `graphmill cluster join` on the others), and "
         "a run is told --cluster auto or cluster.address=HOST:6379; num_ranks counts the ranks of all of them together",
@@ -135,10 +134,7 @@ class TrainConfig(TrainBase, _GradientOptions):
         "sampling",
     }
 
-    gone: ClassVar[Mapping[str, str]] = {
-        **TrainBase.gone,
-        "class_weight": "it is one of the loss: train.loss.class_weight",
-    }
+    gone = TrainBase.gone | {"class_weight": "it is one of the loss: train.loss.class_weight"}
 
     @model_validator(mode="after")
     def _rare_classes_count_more_once(self) -> TrainConfig:

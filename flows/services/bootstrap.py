@@ -56,7 +56,6 @@ def prepare_server(pool: str) -> None:
 
 
 def _make(read: Callable[[str], Any], create: Callable[[Any], Any], wanted: Any) -> None:
-    """Make what is not there; another process may do the same now."""
     from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 
     try:

@@ -72,7 +72,10 @@ def bring_up(home: Home, named: dict[str, Any], *, foreground: bool) -> None:
         # Of this user's `up` on all homes, and in no folder where others write: they could hold it for ever.
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         with file_lock(cache / "graphmill" / "ports.lock"):
-            settings = _resolved_settings(kept or ServiceSettings(), options)
+            earlier = kept or ServiceSettings()
+            ports = {name: options.get(f"{name}_port") for name in ("prefect", "mlflow")}
+            own = {name for name in earlier.named_ports if ports[name] != 0} | {name for name in ports if ports[name]}
+            settings = resolve(earlier.model_copy(update={**options, "named_ports": tuple(sorted(own))}))
             write_settings(home, settings)
             with waiting("making the databases"):
                 _prepare_stores(home, settings)
@@ -88,12 +91,6 @@ def bring_up(home: Home, named: dict[str, Any], *, foreground: bool) -> None:
     show_status(home, as_json=False)
     if settings.password is not None and (kept is None or kept.password != settings.password):
         out().print(f"user      {USER}\npassword  {settings.password}   (shown once; kept in {settings_path(home)})")
-
-
-def _resolved_settings(kept: ServiceSettings, options: dict[str, Any]) -> ServiceSettings:
-    ports = {name: options.get(f"{name}_port") for name in ("prefect", "mlflow")}
-    named = {name for name in kept.named_ports if ports[name] != 0} | {name for name, port in ports.items() if port}
-    return resolve(kept.model_copy(update={**options, "named_ports": tuple(sorted(named))}))
 
 
 def _prepare_stores(home: Home, settings: ServiceSettings) -> None:

@@ -231,7 +231,6 @@ class GenConv(nn.Module):
         return self.mlp(own_rows(block, x) + self._aggregate(block, x))
 
     def _aggregate(self, block: Block, x: Tensor) -> Tensor:
-        """Return m, (num_dst, in_dim)."""
         edge = None if self.edges is None else self.edges(block, x.dtype)
         if self.beta is not None:
             return softmax_aggregate(block.adjacency, x, self.beta, edge, _EPS)

@@ -63,7 +63,7 @@ class AutoLossConfig(ClassLossConfig):
     name: str = "auto"
 
 
-@LOSSES.options("cross_entropy", "classes")
+@LOSSES.options("cross_entropy", "labels")
 class CrossEntropyConfig(ClassLossConfig):
     """Cross entropy of one class of several, by softmax."""
 
@@ -73,7 +73,7 @@ class CrossEntropyConfig(ClassLossConfig):
     """Share of the truth that is dealt out over all classes (arXiv:1512.00567, section 7)."""
 
 
-@LOSSES.options("binary", "classes")
+@LOSSES.options("binary", "labels")
 class BinaryConfig(ClassLossConfig):
     """Cross entropy of yes or no, by the logistic function, of one label or of each of several."""
 
@@ -83,7 +83,7 @@ class BinaryConfig(ClassLossConfig):
     """What a 1 counts, where a 0 counts 1; beside `class_weight`."""
 
 
-@LOSSES.options("focal", "classes")
+@LOSSES.options("focal", "labels")
 class FocalConfig(ClassLossConfig):
     """Cross entropy in which rows that the model is sure of, and right, count less (arXiv:1708.02002)."""
 
@@ -91,17 +91,17 @@ class FocalConfig(ClassLossConfig):
     """How much less: a row of probability p counts (1 - p)^gamma. 0: cross entropy."""
 
 
-@LOSSES.options("mse", "numbers")
+@LOSSES.options("mse", "labels")
 class SquaredErrorConfig(NumberLossConfig):
     """The squared error, which the mean makes least."""
 
 
-@LOSSES.options("mae", "numbers")
+@LOSSES.options("mae", "labels")
 class AbsoluteErrorConfig(NumberLossConfig):
     """The absolute error, which the median makes least: outliers count little."""
 
 
-@LOSSES.options("huber", "numbers")
+@LOSSES.options("huber", "labels")
 class HuberConfig(NumberLossConfig):
     """Squared where the error is small, absolute where it is large (Huber 1964)."""
 
@@ -109,7 +109,7 @@ class HuberConfig(NumberLossConfig):
     """Error from which it is absolute, in standard deviations of the labels of the training split."""
 
 
-@LOSSES.options("quantile", "numbers")
+@LOSSES.options("quantile", "labels")
 class QuantileConfig(NumberLossConfig):
     """The pinball loss: a share `q` of the labels lies below what is predicted (Koenker and Bassett 1978)."""
 

@@ -122,6 +122,5 @@ class PairRE(KnowledgeModel):
 
 
 def _scales(relations: Tensor, side: Side) -> tuple[Tensor, Tensor]:
-    """Return the scales of the known end and of the one that is asked for."""
     of_heads, of_tails = relations.chunk(2, 1)
     return (of_heads, of_tails) if side == "tail" else (of_tails, of_heads)

@@ -141,14 +141,12 @@ def _unit(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _conjugate(rows: Tensor) -> Tensor:
-    """Turn the signs of i, j and k."""
     turned = -rows
     turned[:, : rows.shape[1] // 4] = rows[:, : rows.shape[1] // 4]
     return turned
 
 
 def _product(p: Tensor, q: Tensor) -> Tensor:
-    """Return Hamilton's product p x q."""
     a, b, c, d = p.chunk(4, 1)
     e, f, g, h = q.chunk(4, 1)
     return torch.cat(

@@ -86,7 +86,6 @@ def orthonormal(x: Tensor) -> Tensor:
 
 
 def _gram(x: Tensor) -> Tensor:
-    """Return x^T x, float64 (D, D), in chunks of rows."""
     total = torch.zeros(x.shape[1], x.shape[1], dtype=torch.float64)
     for part in torch.split(x, _CHUNK_ROWS):
         rows = part.double()

@@ -75,7 +75,9 @@ def rays_processes(group: int, temp_dir: str) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, ProcessLookupError):
-            if os.getpgid(process.pid) == group and _is_rays(process, temp_dir):
+            is_own = os.getpgid(process.pid) == group and process.uids().real == os.geteuid()
+            # Workers and agents have names of their own.
+            if is_own and any(temp_dir in part or part.startswith("ray::") for part in process.cmdline()):
                 found.append(process)
     return found
 
@@ -89,13 +91,6 @@ def left_workers(temp_dir: str) -> list[psutil.Process]:
             if is_own and any(file.path.startswith(f"{temp_dir}/") for file in process.open_files()):
                 found.append(process)
     return found
-
-
-def _is_rays(process: psutil.Process, temp_dir: str) -> bool:
-    # Workers and agents have names of their own.
-    return process.uids().real == os.geteuid() and any(
-        temp_dir in part or part.startswith("ray::") for part in process.cmdline()
-    )
 
 
 def check_own_ray(address: str, home: Home) -> None:

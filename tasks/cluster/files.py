@@ -223,20 +223,15 @@ class FetchedFiles:
             os.fsync(file.fileno())
         parts.add(start // PART_BYTES * PART_BYTES, stop)
         if artifact is not None and not parts.missing(0, size):
-            _verify(path, artifact, file_digest(path) if digest is None else digest.hexdigest())
+            files = json.loads((artifact / MANIFEST_NAME).read_bytes())["files"]
+            came = file_digest(path) if digest is None else digest.hexdigest()
+            if came != files[path.relative_to(artifact).as_posix()]["sha256"]:
+                path.unlink()
+                raise IntegrityError(f"{path} came with another digest than its manifest names; run again")
         parts.write(record)
 
 
-def _verify(path: Path, artifact: Path, digest: str) -> None:
-    files = json.loads((artifact / MANIFEST_NAME).read_bytes())["files"]
-    if digest != files[path.relative_to(artifact).as_posix()]["sha256"]:
-        path.unlink()
-        raise IntegrityError(f"{path} came with another digest than its manifest names; run again")
-
-
 class _FetchedParts:
-    """Which bytes of a file are here."""
-
     def __init__(self, size: int | None, parts: list[list[int]]) -> None:
         self.size, self.parts = size, parts
 

@@ -244,7 +244,6 @@ class _Attempt:
         return LOST_CODE
 
     def _pass_on(self) -> None:
-        """Print what ranks have printed."""
         for path in sorted((Path(self._order.work) / "logs").glob("said-*.log")):
             with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
                 file.seek(self._printed.get(path, 0))

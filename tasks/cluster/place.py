@@ -194,7 +194,6 @@ class Place:
         return work, fetched
 
     def _serve(self, fetched: FetchedFiles, path: Path, stack: contextlib.ExitStack) -> None:
-        """Answer ranks that ask for files."""
         listening = stack.enter_context(socket.socket(socket.AF_UNIX))
         with short_path(path) as name:
             listening.bind(name)

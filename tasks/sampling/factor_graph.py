@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,21 +22,11 @@ _PAIRS_AT_A_TIME = 1 << 24
 _LEAST_WEIGHT = np.float32(1e-30)
 
 
-class GraphArrays(Protocol):
-    """Arrays of a graph by name: `csr_indptr`, `csr_indices`, and `edge_weight` with `csr_eids` where it has some."""
-
-    def get(self, name: str) -> Array | None:
-        """Return an array, or None."""
-
-    def __getitem__(self, name: str) -> Array:
-        """Return an array."""
-
-
-def factor_graph(arrays: GraphArrays, *, symmetric: bool, seed: int, weighted: bool) -> FactorGraph:
+def factor_graph(arrays: Any, *, symmetric: bool, seed: int, weighted: bool) -> FactorGraph:
     """Return what factorisations read.
 
     Args:
-        arrays: of the graph.
+        arrays: of the graph by name: `csr_indptr`, `csr_indices`, and `edge_weight` with `csr_eids` where it has some.
         symmetric: whether every edge is there in both directions.
         seed: of pairs that are drawn.
         weighted: whether edges count by their weights, where the graph has some.
@@ -81,7 +71,6 @@ def _in_units_of_their_mean(weight: Array | None) -> Array | None:
 
 
 def _tensor(array: Array) -> torch.Tensor:
-    """Return a tensor over memory that is only read."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(array)

@@ -97,7 +97,6 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
 
 
 def _class_weights(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> ClassWeights:
-    """Return the weights of classes in the loss. Raises RecipeError."""
     if NAMED_BY not in parents:
         return ()
     from tasks.storage.dataset_store import DatasetStore
@@ -145,18 +144,14 @@ def _refuse_later_rows(recipe: Recipe, manifest: PartitionManifest) -> None:
         )
 
 
-def _rank_bytes(recipe: Recipe, home: Home, manifest: PartitionManifest) -> float:
-    """Return what memory a rank is estimated to take, where a cluster is to have it; 0: that is not known."""
-    if recipe.cluster.address is None or recipe.train.num_ranks == 1:
-        return 0
-    size = family_of(recipe.train).size(home, recipe, graph_facts(manifest), counts_of(manifest), manifest.num_parts)
-    return size[1] / recipe.train.num_ranks if size else 0
-
-
 def _run_all(jobs: Sequence[AnyJob], context: StageContext, recipe: Recipe, graph: PartitionManifest) -> dict[str, Any]:
     """Run one training after the other; return the last's result."""
     result: dict[str, Any] = {}
-    memory = _rank_bytes(recipe, context.home, graph)
+    size = None  # what a rank is estimated to take, where a cluster is to have it; 0: that is not known
+    if recipe.cluster.address is not None and recipe.train.num_ranks > 1:
+        facts, counts = graph_facts(graph), counts_of(graph)
+        size = family_of(recipe.train).size(context.home, recipe, facts, counts, graph.num_parts)
+    memory = size[1] / recipe.train.num_ranks if size else 0
     for number, job in enumerate(jobs, start=1):
         if len(jobs) > 1:
             context.message(f"training {number} of {len(jobs)}")

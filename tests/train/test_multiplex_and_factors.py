@@ -185,7 +185,7 @@ def arrays(weight: np.ndarray | float | None) -> dict[str, np.ndarray]:
 
 def vectors(name: str, weight: np.ndarray | float | None = None, **options: Any) -> torch.Tensor:
     config: Any = MODELS.config({"name": name, "dim": 8, **options})
-    made = factor_graph(arrays(weight), symmetric=True, seed=1, weighted=config.weighted)  # type: ignore[arg-type]
+    made = factor_graph(arrays(weight), symmetric=True, seed=1, weighted=config.weighted)
     found: torch.Tensor = MODELS.get(name).compute(config, made, 1, lambda what: None)
     return found
 
@@ -223,8 +223,8 @@ def test_weights_that_say_nothing_are_refused(name: str, weight: float, message:
     graph = arrays(1.0)
     graph["edge_weight"] = each[graph["csr_indices"]].astype(np.float32)
     with pytest.raises(DataError, match=rf"{message}.* weighted=false"):
-        factor_graph(graph, symmetric=True, seed=1, weighted=True)  # type: ignore[arg-type]
-    factor_graph(graph, symmetric=True, seed=1, weighted=False)  # type: ignore[arg-type]
+        factor_graph(graph, symmetric=True, seed=1, weighted=True)
+    factor_graph(graph, symmetric=True, seed=1, weighted=False)
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,6 @@ def _check_ends(adj: Adjacency, x_src: Tensor, x_dst: Tensor, attn: Tensor) -> N
 
 
 def _has_fused_heads(attn: Tensor) -> bool:
-    """Whether kernels take heads such as those of attn (H, D)."""
     return attn.shape[1] <= WIDEST_HEAD and attn.numel() > 0
 
 

@@ -30,7 +30,6 @@ def _tiles(x: Tensor) -> list[tuple[HeadTile, tuple[Any, ...]]]:
 
 
 def _rows(x_src: Tensor, x_dst: Tensor, attn: Tensor, slope: float) -> tuple[Any, ...]:
-    """Return what kernels read, as `rows`."""
     return storage(x_src), storage(x_dst), storage(attn), np.float32(slope)
 
 

@@ -33,7 +33,6 @@ class HeadShape(KernelConstant):
 
 
 def _row_lanes(heads: Any) -> int:
-    """Return the lanes of a row of heads."""
     return -(-heads.count * heads.dim // _PADDING) * _PADDING
 
 

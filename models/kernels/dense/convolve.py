@@ -50,22 +50,6 @@ def convolve(
     Raises:
         ValueError: shapes that do not fit together.
     """
-    _check(adj, x, own_weight, neighbor_weight, bias, edge_weight, target_scale, pooled)
-    pooled = None if pooled is None else to_compute(pooled)
-    inputs = (to_compute(x), own_weight, neighbor_weight, bias)
-    return _Convolve.apply(*inputs, adj, edge_weight, target_scale, pooled)  # type: ignore[no-untyped-call]
-
-
-def _check(
-    adj: Adjacency,
-    x: Tensor,
-    own_weight: Tensor,
-    neighbor_weight: Tensor,
-    bias: Tensor | None,
-    edge_weight: Tensor | None,
-    target_scale: Tensor | None,
-    pooled: Tensor | None,
-) -> None:
     check_shape("x", x, adj.num_src if pooled is None else "n", "in")
     if len(x) < adj.num_dst:
         raise ValueError(f"x must have the {adj.num_dst} destinations' rows first, not {len(x)} rows")
@@ -75,11 +59,13 @@ def _check(
         check_shape("bias", bias, len(own_weight))
     if pooled is not None:
         check_shape("pooled", pooled, adj.num_dst, x.shape[1])
-        return
-    if edge_weight is not None:
+        pooled = to_compute(pooled)
+    elif edge_weight is not None:
         check_shape("edge_weight", edge_weight, adj.num_edges)
-    if target_scale is not None:
+    if pooled is None and target_scale is not None:
         check_shape("target_scale", target_scale, adj.num_dst)
+    inputs = (to_compute(x), own_weight, neighbor_weight, bias)
+    return _Convolve.apply(*inputs, adj, edge_weight, target_scale, pooled)  # type: ignore[no-untyped-call]
 
 
 def _maps_first(adj: Adjacency, weight: Tensor) -> bool:

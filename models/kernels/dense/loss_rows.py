@@ -44,25 +44,21 @@ def false_loss_(scores: Tensor, weight: float, margin: float = 0.0, adversarial:
         adversarial: 0: all scores that count have the same share.
     """
     if not has_kernels(scores) or scores.dtype != torch.float32:
-        return _plain_false_loss(scores, weight, margin, adversarial)
+        counts = torch.isfinite(scores)
+        if adversarial:
+            shares = torch.softmax(torch.where(counts, adversarial * scores, scores), 1).nan_to_num_(0)
+        else:
+            shares = counts / counts.sum(1, keepdim=True).clamp(min=1).to(scores.dtype)
+        shares = shares.mul_(weight)
+        scores += margin
+        loss = (shares * softplus(scores)).sum()
+        scores.sigmoid_().mul_(shares)
+        return loss
     assert scores.is_contiguous(), "gradients take the place of scores that lie one behind the other"
     sharp, losses = np.float32(adversarial) if adversarial else None, np.empty(len(scores))
     arguments = scores.shape[1], storage(scores), np.float32(weight), np.float32(margin), sharp, losses
     run_rows(_false_loss, even_rows(len(scores)), Lanes(_LANES), *arguments)
     return torch.tensor(losses.sum(), dtype=torch.float32)
-
-
-def _plain_false_loss(scores: Tensor, weight: float, margin: float, adversarial: float) -> Tensor:
-    counts = torch.isfinite(scores)
-    if adversarial:
-        shares = torch.softmax(torch.where(counts, adversarial * scores, scores), 1).nan_to_num_(0)
-    else:
-        shares = counts / counts.sum(1, keepdim=True).clamp(min=1).to(scores.dtype)
-    shares = shares.mul_(weight)
-    scores += margin
-    loss = (shares * softplus(scores)).sum()
-    scores.sigmoid_().mul_(shares)
-    return loss
 
 
 @njit(inline="always")
@@ -85,7 +81,6 @@ def _slopes(lanes, x, shares):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _false_loss(low, high, lanes, width, scores, weight, margin, sharp, losses):  # type: ignore[no-untyped-def]
-    """Do so row by row."""
     whole = width - width % _LANES
     left = width - whole
     room = np.full(2 * _LANES, -np.inf, np.float32)  # two vectors, for scores that make no whole one

@@ -78,7 +78,6 @@ def _replace_by_moves(lanes, kind, axes, slots, numbers, rate, most, points, cha
 
 @njit
 def _add(axes, table, stride, row, slot, lane, points):  # type: ignore[no-untyped-def]
-    """Add the move in a slot and lane to a row."""
     at = np.int64(row) * stride
     for axis in range(len(axes)):
         table[at + axis] += points[(slot * len(axes) + axis) * GROUP + lane]

@@ -70,13 +70,11 @@ def _vector(tile: Any) -> VectorType:
 
 
 def _picked(builder: Any, vector: Any, places: list[int]) -> Any:
-    """Return the lanes at some places."""
     undefined = ir.Constant(vector.type, ir.Undefined)
     return builder.shuffle_vector(vector, undefined, ir.Constant(ir.VectorType(INT, len(places)), places))
 
 
 def _cut(builder: Any, value: Any, tile: Any) -> list[Any]:
-    """Return a value's rows."""
     starts = range(0, tile.rows * tile.lanes, tile.lanes)
     return [_picked(builder, value, list(range(start, start + tile.lanes))) for start in starts]
 

@@ -259,19 +259,13 @@ def _pair_signature(a: Any, b: Any) -> Any:
     return result(*(kind if isinstance(kind, VectorType) else types.float32 for kind in (a, b)))
 
 
-def _pairwise(operation: str) -> Callable[..., Any]:
+def _define(symbol: Any, operation: str) -> None:
     @instruction
     def apply(typing, a, b):  # type: ignore[no-untyped-def]
         def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
             return getattr(builder, operation)(*_operands(builder, signature, args), flags=FAST)
 
         return _pair_signature(a, b), generate
-
-    return apply
-
-
-def _define(symbol: Any, operation: str) -> None:
-    apply = _pairwise(operation)
 
     @overload(symbol, inline="always")
     def choose(a, b):  # type: ignore[no-untyped-def]

@@ -38,7 +38,6 @@ def complex_pair_gradients(queries: Tensor, others: Tensor, slopes: Tensor) -> t
 
 @cache
 def _shape(width: int) -> tuple[Any, ...]:
-    """Return the kernels' first arguments."""
     half = width // 2
     size = next((lanes for lanes in WIDTHS if half <= lanes <= _MOST_LANES), _MOST_LANES)
     return Lanes(size), Lanes(size, True), size, half
@@ -46,7 +45,6 @@ def _shape(width: int) -> tuple[Any, ...]:
 
 @njit(inline="always")
 def _scores(lanes, used, half, queries, others, at):  # type: ignore[no-untyped-def]
-    """Return some columns' part of a distance."""
     d = load(lanes, queries, at, used) - load(lanes, others, at, used)
     e = load(lanes, queries, at + half, used) - load(lanes, others, at + half, used)
     return lengths(None, d, e) * _HALF
@@ -66,7 +64,6 @@ def _score(lanes, partly, size, half, queries, others, scores):  # type: ignore[
 
 @njit(inline="always")
 def _gradients(lanes, used, half, queries, others, slope, at, by_queries, by_others):  # type: ignore[no-untyped-def]
-    """Set the gradients of some columns of a pair."""
     d = load(lanes, queries, at, used) - load(lanes, others, at, used)
     e = load(lanes, queries, at + half, used) - load(lanes, others, at + half, used)
     pull = slope * _HALF * inverse_lengths(d, e)

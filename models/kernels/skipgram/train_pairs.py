@@ -52,7 +52,6 @@ def _chance(x):  # type: ignore[no-untyped-def]
 
 @njit(inline="always")
 def _product(lanes, tile, parts, a, at, b, other):  # type: ignore[no-untyped-def]
-    """Return the dot product of two rows."""
     sums = zeros(lanes)
     for part in range(parts):
         sums = sums + load(lanes, a, at + part * tile, tile) * load(lanes, b, other + part * tile, tile)
@@ -61,7 +60,6 @@ def _product(lanes, tile, parts, a, at, b, other):  # type: ignore[no-untyped-de
 
 @njit(inline="always")
 def _ask_far_for(lanes, tile, parts, table, at):  # type: ignore[no-untyped-def]
-    """Prefetch a row into the second-level cache."""
     for part in range(parts):
         prefetch_far(lanes, table, at + part * tile)
 

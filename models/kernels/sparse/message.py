@@ -246,7 +246,6 @@ def _values(adj: Adjacency, x: Tensor, edge: EdgeTerm) -> Tensor:
 
 
 def _widened(edge: EdgeTerm) -> EdgeTerm:
-    """Do `widen` for what edges add."""
     if edge is None:
         return None
     return widen(edge) if isinstance(edge, Tensor) else (widen(edge[0]), edge[1])

@@ -87,7 +87,6 @@ def _padded(table: DeviceTable, gradients: Tensor) -> Tensor:
 
 
 def _move(table: DeviceTable, own: Tensor | slice, summed: Tensor, rate: float, noise: int) -> None:
-    """Move each of some rows by its gradient, (n, stride)."""
     step = _step(table, own, summed) * -rate
     table.values[own] = _rounded(table.values[own].float() + step, table.values.dtype, noise)
 

@@ -22,7 +22,6 @@ STEP = np.uint64(0xA0761D6478BD642F)
 """From one draw of a stream to the next: state + STEP."""
 SECOND_MULTIPLIER = np.uint64(0xE7037ED1A0B428DB)
 _instruction: Callable[[Callable[..., Any]], Callable[..., Any]] = intrinsic  # callers do not pass `typing`
-_TWO_TO_MINUS_64 = 1.0 / 18446744073709551616.0
 _WIDE, _LONG = ir.IntType(128), ir.IntType(64)
 
 

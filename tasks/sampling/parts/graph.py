@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -146,11 +147,5 @@ class PartGraph(GraphStore):
 
     def _place(self, name: str, node: int) -> int:
         """Return where nodes from `node` on stand in an array that ascends, of edges by part; reads a few entries."""
-        low, high = 0, self.manifest.arrays[name].shape[0]
-        while low < high:
-            middle = (low + high) // 2
-            if int(self._rows(name, middle, middle + 1).reshape(-1)[-1]) < node:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        places = range(self.manifest.arrays[name].shape[0])
+        return bisect_left(places, node, key=lambda at: int(self._rows(name, at, at + 1).reshape(-1)[-1]))

@@ -135,7 +135,6 @@ class PartRows:
 
 
 def _take(table: Array, rows: Array) -> Array:
-    """Return rows of a table."""
     row_bytes = table.itemsize * int(np.prod(table.shape[1:], dtype=np.int64))
     if table.ndim == 2 and row_bytes % 4 == 0 and table.flags.c_contiguous:
         bits = table.view(np.float32)  # copied as they are, whatever they mean

@@ -192,7 +192,6 @@ class TypedNeighborhoods:
     def _edges(
         self, number: int, relation: Relation, drawn: RelationSample, layer: TypedLayer, cuts: Sequence[Array | None]
     ) -> Edges:
-        """Return one relation's edges, with what they carry."""
         made = Edges(
             number,
             relation.source,

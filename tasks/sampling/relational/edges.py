@@ -146,22 +146,9 @@ def count_edges(first, last, csc_indptr, edge_type, column_of, slot_start, count
 
 @njit(cache=True, nogil=True)
 def fill_slots(  # type: ignore[no-untyped-def]
-    first,
-    last,
-    csc_indptr,
-    csc_indices,
-    edge_type,
-    edge_time,
-    node_time,
-    own_keys,
-    column_of,
-    slot_start,
-    indptr,
-    entries,
-    times,
-    origin,
-    least,
-):
+    first, last, csc_indptr, csc_indices, edge_type, edge_time, node_time, own_keys, column_of, slot_start, indptr,
+    entries, times, origin, least,
+):  # fmt: skip
     """Fill entries (E, 2), sources and CSC positions, and times (E,) or None, each slot by time, then source.
 
     An edge is there as soon as it and its source are: its time is the later one of theirs; it is kept less `origin` and

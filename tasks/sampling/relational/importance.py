@@ -92,7 +92,6 @@ class ImportanceSampler(TypedSampler):
         return self._walk(kind, *given, distinct, (cuts is not None, key), most)
 
     def _hop(self, rows: Rows, hop: int, cuts: Array, is_cut: bool, key: int) -> TypedLayer:
-        """Sample one layer around all rows that there are."""
         num_dst = tuple(rows.counts)
         given = {t: (copy_rows(rows.nodes(t)), rows.cut_numbers(t)) for t in self._first}
         parts = []

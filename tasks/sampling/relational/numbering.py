@@ -28,7 +28,6 @@ _ONE, _TWO = np.uint64(1), np.uint64(2)
 
 @njit(inline="always")
 def _home(key, mask):  # type: ignore[no-untyped-def]
-    """Return where the search for a key starts."""
     return np.int64(output(np.uint64(key)) & mask)
 
 

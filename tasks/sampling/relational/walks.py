@@ -91,21 +91,9 @@ def _take_most(counts, num_visited, most, best):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def most_visited(  # type: ignore[no-untyped-def]
-    nodes,
-    cut_numbers,
-    cuts,
-    cut_keys,
-    slot_start,
-    edge_indptr,
-    times,
-    entries,
-    first,
-    again,
-    options,
-    indptr,
-    ids,
-    weights,
-):
+    nodes, cut_numbers, cuts, cut_keys, slot_start, edge_indptr, times, entries, first, again, options,
+    indptr, ids, weights,
+):  # fmt: skip
     """Fill indptr int64 (n + 1,), ids and weights float32 with each node's most visited nodes and their shares.
 
     Args:

@@ -24,7 +24,6 @@ from models.kernels.simd.prefetch import (
     ROWS_AHEAD,
     ROWS_NEAR,
     Lines,
-    near_lines,
     prefetch_row,
     prefetch_row_near,
     row_lines,
@@ -197,23 +196,20 @@ def table_tiles(
     assert table.flags.c_contiguous, "tables of features are contiguous"
     width = table.shape[1]
     flat = frozen(table.view(np.int16) if table.dtype == np.float16 else table).reshape(-1)
-    shift = None if extra is None else _numbers_between(table, extra)
+    shift = None
+    if extra is not None:
+        assert (extra.dtype, extra.shape[1]) == (table.dtype, table.shape[1]), "both tables have rows of one kind"
+        assert extra.flags.c_contiguous, "tables of features are contiguous"
+        shift, rest = divmod(extra.ctypes.data - table.ctypes.data, table.itemsize)
+        assert not rest, "numbers are aligned"
     size = table.itemsize
     columns = num_columns(table)
     whole_lines = all(n % _LINE_BYTES == 0 for n in (out.ctypes.data, out.strides[0], columns * out.itemsize))
     streaming = whole_lines and out.nbytes >= _STREAMED_BYTES
     return [
-        (lanes, count, width, column, row_lines(count * size), near_lines(count * size, size), flat, shift)
+        (lanes, count, width, column, *row_lines(count * size, size), flat, shift)
         for column, lanes, count in tiles(columns, streaming=streaming)
     ]
-
-
-def _numbers_between(table: Array, extra: Array) -> int:
-    assert (extra.dtype, extra.shape[1]) == (table.dtype, table.shape[1]), "both tables have rows of one kind"
-    assert extra.flags.c_contiguous, "tables of features are contiguous"
-    numbers, rest = divmod(extra.ctypes.data - table.ctypes.data, table.itemsize)
-    assert not rest, "numbers are aligned"
-    return numbers
 
 
 def flat_rows(out: Array) -> Array:

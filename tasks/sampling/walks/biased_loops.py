@@ -111,7 +111,6 @@ def _begin(indptr, signature, walks, at, node, tokens):  # type: ignore[no-untyp
 
 @njit(cache=True, nogil=True)
 def _go(indptr, signature, walks, at, node, tokens):  # type: ignore[no-untyped-def]
-    """Take the step to a node."""
     v = walks[at + _AT]
     tokens[walks[at + _ROW], walks[at + _PLACE]] = node
     walks[at + _PLACE] += 1

@@ -67,7 +67,10 @@ class Walks:
         self.starts = starts.astype(self.indices.dtype)
         self.table = None
         if by_degree:
-            self.table = alias_table(_strengths(self.indptr, None if self.steps is None else self.steps.weight))
+            sums = np.zeros(len(indptr) - 1) if self.steps else np.diff(self.indptr).astype(np.float64)
+            if self.steps is not None:
+                _add_weights(self.indptr, self.steps.weight, sums)
+            self.table = alias_table(sums)
         is_first_order = p == q == 1
         self.back = None if is_first_order else 1.0 / p
         self.out = None if is_first_order else 1.0 / q
@@ -101,15 +104,6 @@ def out_weights(arrays: Any, *, symmetric: bool) -> Array | None:
     if weight is None or symmetric:
         return weight
     return np.asarray(weight)[np.asarray(arrays["csr_eids"])]
-
-
-def _strengths(indptr: Array, weight: Array | None) -> Array:
-    """Return the sum of the weights of each node's out-edges: float64 (N,)."""
-    if weight is None:
-        return np.diff(indptr).astype(np.float64)
-    sums = np.zeros(len(indptr) - 1)
-    _add_weights(indptr, weight, sums)
-    return sums
 
 
 @njit(cache=True, nogil=True)

@@ -36,7 +36,7 @@ from tasks.train.job import BEST, GnnJob
 from tasks.train.labels.balance import Balance
 from tasks.train.labels.learnt import training_facts, with_predicted_labels
 from tasks.train.loaders.base import LabelLoader, Loader, TrainingData
-from tasks.train.loaders.config_base import LoaderConfig, resolve_loader
+from tasks.train.loaders.config_base import resolve_loader
 from tasks.train.ranks.collectives import from_main, largest, sum_over_ranks, wait_for_all
 from tasks.train.run import Engine, RoundTotals
 from tasks.train.state import checkpoint
@@ -95,7 +95,15 @@ class GradientEngine(Engine):
 
             print(move_sampling(loader, device))
         wait_for(device)  # threads that make batches read what was moved there on a stream of their own
-        balance = _balance(options, loader, store, alone=graph is labelled)
+        balance = None
+        if getattr(options, "balance", "none") != "none":
+            if graph is not labelled:
+                raise RecipeError(
+                    "train.loader.balance=classes draws from the whole training split, of which ranks of this strategy "
+                    "hold parts; take train.strategy=data_parallel, or train.loss.class_weight=balanced"
+                )
+            assert isinstance(loader, LabelLoader)
+            balance = Balance(loader, max(2, store.manifest.num_classes))
         self.batches = Batches(loader, strategy, self.config, job.seed, balance)
         if strategy.makes_together:
             self.batches.rehearse()
@@ -152,7 +160,6 @@ class GradientEngine(Engine):
             yield
 
     def _next_batch(self) -> int:
-        """Return the number of the next batch."""
         rounds = self.progress.epoch // self.epochs_per_round
         done = self.progress.step_in_epoch * self.config.accumulate_steps
         per_round = self.batches.batches_per_round
@@ -244,7 +251,6 @@ class GradientEngine(Engine):
         return embedding.gathered(tables, self.job.work, writes=self.journal.writes)
 
     def _restore(self, state: dict[str, Any]) -> None:
-        """Take over what `state` returned."""
         with checkpoint.going_on_from(self.last_path):
             self.model.load_state_dict(state["model"])
             if state["label_scale"]:  # a warm start's is that of the weights that it began with
@@ -261,19 +267,3 @@ class GradientEngine(Engine):
     def num_parameters(self) -> int:
         """Those of sparse embeddings included."""
         return checkpoint.count_parameters(self.model)
-
-
-def _balance(options: LoaderConfig, loader: Loader, store: GraphStore, *, alone: bool) -> Balance | None:
-    """Return what balances the seeds' classes, where that is asked for; `alone`: of the whole graph.
-
-    Raises RecipeError: ranks hold parts of the graph.
-    """
-    if getattr(options, "balance", "none") == "none":
-        return None
-    if not alone:
-        raise RecipeError(
-            "train.loader.balance=classes draws from the whole training split, of which ranks of this strategy hold "
-            "parts; take train.strategy=data_parallel, or train.loss.class_weight=balanced"
-        )
-    assert isinstance(loader, LabelLoader)
-    return Balance(loader, max(2, store.manifest.num_classes))

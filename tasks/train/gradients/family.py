@@ -44,7 +44,6 @@ def check_options(recipe: Recipe) -> None:
 
 
 def _strategy(train: TrainConfig) -> Strategy:
-    """Return the strategy as the first rank has it."""
     from tasks.train.strategies.base import Ranks
 
     ranks = Ranks(0, train.num_ranks, 0, train.num_ranks)

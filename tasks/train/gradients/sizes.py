@@ -174,9 +174,13 @@ def training_bytes(
     assert isinstance(loader, LoaderConfig), "a loader's Config derives from LoaderConfig"
     if isinstance(loader, AutoConfig):
         loader = loader.of_task(facts.task, counts.num_edges)
-    if isinstance(loader, SampledConfig) and facts.num_edge_types > 1:
-        loader = _summed_fanouts(loader, config, facts)
-    rows = loader.step_rows(counts.num_nodes, num_parts, getattr(config, "num_layers", 1))
+    num_layers, are_several = getattr(config, "num_layers", 1), facts.num_edge_types > 1
+    if isinstance(loader, SampledConfig) and are_several and MODELS.get(config.name).reads_relations(config):
+        # Fan-outs of all relations that lead into a type: each is sampled by itself.
+        into = max(Counter(target for _, target in facts.relation_ends).values(), default=facts.num_edge_types)
+        summed = tuple(one * into if one > 0 else one for one in loader.fanouts(num_layers))
+        loader = loader.model_copy(update={"fanout": summed})
+    rows = loader.step_rows(counts.num_nodes, num_parts, num_layers)
     activations = 4 * width * _ARRAYS_A_LAYER * sum(rows[:-1]) + 4 * facts.feature_dim * rows[-1]
     each = PROCESS_BYTES + weights.device_bytes(train) + activations
     needed = PROCESS_BYTES + each * -(-train.num_ranks // machines)
@@ -188,15 +192,6 @@ def training_bytes(
     most = counts.num_nodes * max(0.0, available_bytes() - (needed - scaled)) / max(scaled, 1.0)
     holders = "this machine holds" if machines == 1 else f"{machines} machines like this one hold"
     return needed, f"{holders} {most / 1e6:,.0f} M nodes of such a graph, if the disk does"
-
-
-def _summed_fanouts(loader: SampledConfig, config: Any, facts: GraphFacts) -> SampledConfig:
-    """Return the options with fan-outs of all relations that lead into a type, where each is sampled by itself."""
-    if not MODELS.get(config.name).reads_relations(config):
-        return loader
-    into = max(Counter(target for _, target in facts.relation_ends).values(), default=facts.num_edge_types)
-    fanouts = loader.fanouts(getattr(config, "num_layers", 1))
-    return loader.model_copy(update={"fanout": tuple(one * into if one > 0 else one for one in fanouts)})
 
 
 def part_bytes(

@@ -119,41 +119,19 @@ class AllEntitiesStepper:
         by_known, by_relations = model.query_gradients(
             options, entities[known], relations, asked_of, by_vectors, by_scale
         )
-        penalty, by_known, by_relations = self._hold_back(
-            asked, entities, relations, by_entities, by_known, by_relations, count
-        )
+        penalties = 0.0  # means over queries, of the rows that a query and what is true have
+        if options.penalty != "none" and (weight := options.entity_penalty / count):
+            penalty, gradient = model.penalty(options, entities[known])
+            by_known = by_known + gradient * weight  # known ends and relations may have had one tensor
+            penalties += float(penalty.sum()) * weight
+            penalty, gradient = model.penalty(options, entities[true])
+            by_entities.index_add_(0, true, gradient * weight)
+            penalties += float(penalty.sum()) * weight
+        if options.penalty != "none" and (weight := options.relation_penalty / count):
+            penalty, gradient = model.penalty(options, relations)
+            by_relations = by_relations + gradient * weight
+            penalties += float(penalty.sum()) * weight
         by_entities.index_add_(0, known, by_known)
         if dropout_share:
             by_relations = dropout(by_relations, dropout_share, key=dropped)
-        return float(loss) * share + penalty, rows.numpy(), by_relations
-
-    def _hold_back(
-        self,
-        asked: AskedQueries,
-        entities: Tensor,
-        relations: Tensor,
-        by_entities: Tensor,
-        by_known: Tensor,
-        by_relations: Tensor,
-        count: int,
-    ) -> tuple[float, Tensor, Tensor]:
-        """Add the gradients of the penalty, a mean over queries, of the rows that a query and what is true have.
-
-        Returns the penalty, and the gradients of known ends and relations, which may have been one tensor before.
-        """
-        options, model, loss = self.options, self.model, 0.0
-        if options.penalty == "none":
-            return loss, by_known, by_relations
-        known, true = (torch.from_numpy(one).to(entities.device) for one in (asked.known, asked.columns))
-        if weight := options.entity_penalty / count:
-            penalty, gradient = model.penalty(options, entities[known])
-            by_known = by_known + gradient * weight
-            loss += float(penalty.sum()) * weight
-            penalty, gradient = model.penalty(options, entities[true])
-            by_entities.index_add_(0, true, gradient * weight)
-            loss += float(penalty.sum()) * weight
-        if weight := options.relation_penalty / count:
-            penalty, gradient = model.penalty(options, relations)
-            by_relations = by_relations + gradient * weight
-            loss += float(penalty.sum()) * weight
-        return loss, by_known, by_relations
+        return float(loss) * share + penalties, rows.numpy(), by_relations

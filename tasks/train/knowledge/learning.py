@@ -39,7 +39,7 @@ _SIDES: tuple[Side, Side] = ("tail", "head")
 
 
 class TripleLearning:
-    """Learns from triples; see `Learning`."""
+    """Learns from triples; see `SampleStepper`."""
 
     def __init__(self, task: TripleTask, drawn: DrawnEntities) -> None:
         self.model, self.options, self.loss = task.model, task.options, task.loss
@@ -71,7 +71,7 @@ class TripleLearning:
         return float(_TripleBatch(self, tables, columns, number, ends).loss)
 
     def learn(self, tables: AnyMeeting, columns: Sequence[Array], number: Number, ends: BlockEnds, rate: float) -> None:
-        """Take the steps of a batch: see `Learning.learn`."""
+        """Take the steps of a batch: see `PairLearning.learn`."""
         if not len(columns[0]):
             return
         batch = _TripleBatch(self, tables, columns, number, ends)
@@ -127,7 +127,6 @@ class _TripleBatch:
                 self._hold_back(rows, self.options.entity_penalty / len(self.relation))
 
     def _read(self, block: int, numbers: Array) -> ReadRows:
-        """Read rows of a block."""
         table = self.tables[block]
         if block not in self.gradients:
             self.gradients[block] = Gradients(table)

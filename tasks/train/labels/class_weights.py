@@ -82,7 +82,14 @@ def class_weights(
                 f"{listed(lacking)}"
             )
         elif len(columns) == 1:
-            _say_weights(_class_names(task, None if of else names), columns[0], of_columns[0], of, say)
+            words = _class_names(task, None if of else names)
+            said = [f"{word} = {weight:.4g}" for word, weight in zip(words, of_columns[0], strict=True)]
+            say(f"class weights{of}: {listed(said, _SHOWN)}")
+            if rowless := [word for word, count in zip(words, columns[0].tolist(), strict=True) if not count]:
+                say(
+                    f"train.loss.class_weight: the training split has no row of {listed(rowless, _SHOWN)}, which no "
+                    "weight changes"
+                )
     return weights
 
 
@@ -154,16 +161,3 @@ def _count(graph: GraphStore, heads: Sequence[HeadView], tasks: Sequence[TaskMan
                 codes = column[column >= 0].astype(np.int64)  # NaN and -1: no label
                 count += np.bincount(codes, minlength=len(count))[: len(count)]
     return counts
-
-
-def _say_weights(
-    words: list[str], counts: Array, weights: tuple[float, ...], of: str, say: Callable[[str], None]
-) -> None:
-    said = [f"{word} = {weight:.4g}" for word, weight in zip(words, weights, strict=True)]
-    say(f"class weights{of}: {listed(said, _SHOWN)}")
-    lacking = [word for word, count in zip(words, counts.tolist(), strict=True) if not count]
-    if lacking:
-        say(
-            f"train.loss.class_weight: the training split has no row of {listed(lacking, _SHOWN)}, which no weight "
-            "changes"
-        )

@@ -89,7 +89,7 @@ class EdgeConfig(SampledConfig, NegativesConfig):
     are gathered, and they are never stored. auto: fused where the model reads that hop only through a mean or sum."""
 
 
-@LOADERS.options("labelled_edge", "labelled_edge")
+@LOADERS.options("labelled_edge", "edge")
 class LabelledEdgeConfig(SampledConfig, LabelSeedsConfig):
     """Sampled neighbourhoods around labelled edges, these edges left out (but for dataset.scored_edges: keep)."""
 

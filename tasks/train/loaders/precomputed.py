@@ -104,5 +104,4 @@ def _fill(table: Array, store: GraphStore, features: FeatureSource, folder: Path
 
 
 def _tensor(array: Array) -> Tensor:
-    """Copy a piece of a memory map: torch wants memory that can be written."""
     return torch.from_numpy(np.array(array))

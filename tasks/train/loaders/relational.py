@@ -126,7 +126,6 @@ class RankingLoader(Loader):
         return Asked(tasks, columns, np.stack([row, np.searchsorted(columns, chosen)]), log_inclusion)
 
     def _moment(self, of: int) -> _Moment:
-        """Return what is known of a moment."""
         with self._lock:
             if of in self._known:
                 self._known.move_to_end(of)

@@ -98,9 +98,11 @@ def run_training(job: AnyJob, context: StageContext, launcher: Launcher) -> dict
         if restarts < job.train.max_restarts:
             why = "a machine was lost" if code == LOST_CODE else f"a rank died ({describe_exit(code)})"
             context.warn(f"{why}; starting again from the last checkpoint")
+    texts = [(log.stem, tail(log)) for log in sorted((job.work / LOGS).glob("*.log"))]
+    tails = "\n".join(f"--- {name}\n{text}" for name, text in texts if text)
     raise StageError(
         f"training died {job.train.max_restarts + 1} times, last with {describe_exit(code)}; "
-        f"running again continues from the last checkpoint. The ranks said last:\n{_tails(job.work / LOGS)}"
+        f"running again continues from the last checkpoint. The ranks said last:\n{tails}"
     )
 
 
@@ -229,8 +231,3 @@ def describe_progress(state: dict[str, Any]) -> str:
         minutes, seconds = divmod(int(state["eta_seconds"]), 60)
         parts.append(f"{minutes}:{seconds:02d} left")
     return ", ".join(parts + ([state["note"]] if state["note"] else []))
-
-
-def _tails(logs: Path) -> str:
-    texts = [(log.stem, tail(log)) for log in sorted(logs.glob("*.log"))]
-    return "\n".join(f"--- {name}\n{text}" for name, text in texts if text)

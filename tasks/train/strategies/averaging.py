@@ -30,8 +30,6 @@ def averaging(model: nn.Module) -> nn.Module:
 
 
 class _Zero(nn.Module):
-    """A sum of all parameters times zero."""
-
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model

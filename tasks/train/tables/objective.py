@@ -16,7 +16,7 @@ from tasks.sampling.walks.alias import alias_table, draw_alike, draw_many
 from tasks.train.loaders.pairs import PairLoader
 from tasks.train.strategies.block_grid import Round
 from tasks.train.tables.grid import Grid
-from tasks.train.tables.pools import Pool, SampleSource, drawn_chunk
+from tasks.train.tables.pools import Pool, drawn_chunk
 
 PAIRS, NEGATIVES, ROUNDING = 1, 2, 3
 """Purposes that keys are drawn for."""
@@ -42,36 +42,6 @@ class BlockEnds:
 
 Part = tuple[slice, BlockEnds]
 """Some samples of a pool."""
-
-
-class Learning(Protocol):
-    """What is learnt from samples, drawn on the CPU: `SampleStepper` asks for it."""
-
-    @property
-    def loader(self) -> SampleSource:
-        """What draws the samples."""
-
-    @property
-    def id_type(self) -> Any:
-        """Dtype of the numbers of nodes and rows."""
-
-    def parts(self, pool: Pool, row: int, column: int) -> list[Part]:
-        """Return where the samples of a bucket lie, in parts that are learnt from one by one."""
-
-    def learn(self, tables: Any, columns: Sequence[Array], number: Number, ends: BlockEnds, rate: float) -> None:
-        """Take the steps of samples, in place.
-
-        Args:
-            tables: what their ends meet in, a `Meeting`, or where it learns on a device a `DeviceMeeting`.
-            columns: rows (n,) of centres and of contexts in their blocks, and relations where there are any.
-            number: what is drawn depends on it and nothing else.
-        """
-
-    def chunk_loss(self, tables: Any, chunk: int) -> float:
-        """Return the mean loss of a chunk's first samples, in a grid of one block."""
-
-    def bucket_loss(self, tables: Any, pool: Pool, row: int, column: int, first_chunk: int) -> float:
-        """Return the mean loss of a bucket's first samples; 0: it has none."""
 
 
 class Negatives:
@@ -139,7 +109,15 @@ class PairLearning:
         return Samples(centres, contexts, drawn)
 
     def learn(self, tables: Meeting, columns: Sequence[Array], number: Number, ends: BlockEnds, rate: float) -> None:
-        """Draw the negatives of some pairs and take the steps."""
+        """Take the steps of samples, in place.
+
+        Args:
+            tables: what their ends meet in.
+            columns: rows (n,) of centres and of contexts in their blocks, and of triples relations.
+            number: what is drawn depends on it and nothing else.
+            ends: the blocks.
+            rate: learning rate.
+        """
         centres, contexts = columns
         samples = self.samples(centres, contexts, number, ends.column)
         self.model.learn(self.options, tables, samples, rate, self.noise(number))
@@ -191,9 +169,10 @@ def one_by_one(call: Callable[[int], None], count: int) -> None:
 class SampleStepper:
     """Trains chunks of a whole table without locks, and pairs of blocks each on a thread: see `Stepper`."""
 
-    def __init__(self, objective: Learning, grid: Grid, run: Run = run_each, meet: Meet | None = None) -> None:
-        """`run` calls a function for each of some numbers, on all threads or one by one; `meet` returns the tables of
-        a pair of blocks where steps are taken, None: the grid's own.
+    def __init__(self, objective: Any, grid: Grid, run: Run = run_each, meet: Meet | None = None) -> None:
+        """`objective`: a PairLearning, or what has its `loader`, `id_type`, `parts`, `learn` and losses. `run` calls a
+        function for each of some numbers, on all threads or one by one; `meet` returns the tables of a pair of blocks
+        where steps are taken, None: the grid's own.
         """
         self.objective, self.grid, self.run, self.meet = objective, grid, run, meet or grid.meeting
 
