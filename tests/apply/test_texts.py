@@ -21,6 +21,7 @@ from tasks.controls.labels import LabelControls
 from tasks.evaluators.prediction import Prediction
 from tasks.ingest.graph_tables.features import MAX_TEXT_BYTES
 from tasks.preprocess.texts.base import make_encoder
+from tasks.preprocess.texts.tfidf import Tfidf
 from tasks.stage import run_stage
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.home import Home
@@ -111,7 +112,9 @@ def test_a_text_is_encoded_once(home: Home, tmp_path: Path, monkeypatch: pytest.
     np.testing.assert_array_equal(again.rows("feat", NAMES[:30])[:, 1:], trained.rows("feat", NAMES[:30])[:, 1:])
 
 
-def test_other_data_is_encoded_as_the_training_learned(home: Home, tmp_path: Path) -> None:
+def test_other_data_is_encoded_as_the_training_learned(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     texts, notes = memos(), memos(5, N - 1)
     options = {"transforms": [{"name": "standardize"}]}
     recipe = recipe_of(write(tmp_path / "old", texts, notes), of_edges=True, preprocess=options)
@@ -132,6 +135,10 @@ def test_other_data_is_encoded_as_the_training_learned(home: Home, tmp_path: Pat
         adapted(home, trained, needs, recipe_of(folder, {"name": "tfidf", "dim": 6}, of_edges=True, preprocess=options))
     with pytest.raises(DataError, match="feature columns of node"):
         adapted(home, trained, needs, recipe_without_texts(folder, options))
+    new_folder = write(tmp_path / "newer", [*others, "one more"], [*other_notes, "rent"])
+    monkeypatch.setattr(Tfidf, "version", 3)
+    with pytest.raises(RecipeError, match=r"note as an earlier version of graphmill's tfidf encodes them; train anew"):
+        adapted(home, trained, needs, recipe_of(new_folder, of_edges=True, preprocess=options))
 
 
 def recipe_without_texts(folder: Path, options: dict[str, Any]) -> Recipe:

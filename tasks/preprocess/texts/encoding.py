@@ -115,10 +115,15 @@ class TextColumns:
             if self.encoder.rows:
                 self.context.progress(0, 0, "texts", column)
             texts = _sample(column, list(training), self.encoder.rows) if self.encoder.rows else _NONE
-            return self.encoder.learn(texts) | ({FILES: files} if files else {})
+            return self.encoder.learn(texts) | {"version": self.encoder.version} | ({FILES: files} if files else {})
         if place not in self.trained:
             raise RecipeError(f"the model was trained without texts in the column {column}; train on this data")
         state = self.trained[place]
+        if state.get("version") != self.encoder.version:
+            raise RecipeError(
+                f"preprocess.texts: the model was trained on texts of {column} as an earlier version of graphmill's "
+                f"{self.config.name} encodes them; train anew"
+            )
         if state.get(FILES, "") != files:
             raise RecipeError(
                 f"preprocess.texts: the files of the model {self.config.model} are others than when the model was "
