@@ -149,10 +149,15 @@ def one_class_predicted(fields: Mapping[str, Any], lost: Mapping[str, str]) -> s
 
 def _above_constants(fields: Mapping[str, Any], split: str) -> str | None:
     """Return a metric of ranking by which the model is above what says the same of every row, beyond noise."""
+    above = fields["report"].get("intervals", {}).get(split, {}).get("above", {})
+    drawn = [above[name][0] for name in CONSTANT_CONTROLS if above.get(name)]
     for metric in ("rocauc", "ap"):
         own = fields["metrics"].get(split, {}).get(metric)
         bars = [fields["controls"].get(name, {}).get(split, {}).get(metric) for name in CONSTANT_CONTROLS]
         bar = max((value for value in bars if value is not None), default=None)
-        if own is not None and bar is not None and own - bar > _noise(metric, own, bar, split, fields):
+        if own is None or bar is None:
+            continue
+        sure = metric == fields["metric"] and min(drawn, default=0.0) > 0
+        if sure or own - bar > _noise(metric, own, bar, split, fields):
             return f"{metric} {own:.4f}"
     return None

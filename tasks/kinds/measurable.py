@@ -121,8 +121,9 @@ def check_labels_of(
     _look_for_majority(evaluator.metric, labels, warn, names)
     if graph.label_type.one_decision:
         _compare_classes(labels, warn, names)
+        even = f" {evaluator.metric} takes it for a class of its own" if evaluator.metric in EVEN_METRICS else ""
         for said in _misspelt_classes(labels, names):
-            warn(said)
+            warn(said + even)
     elif "train" in labels:
         _look_for_constants(labels["train"], warn)
 

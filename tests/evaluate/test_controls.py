@@ -320,6 +320,7 @@ def test_noise_goes_by_the_rarer_kind_of_rows() -> None:
     ("rocauc", "counts", "lost", "said"),
     [
         (0.9, [[90, 0], [10, 0]], [], "it ranks them (rocauc 0.9000), but all scores lie on one side"),
+        (0.53, [[90, 0], [10, 0]], [], "it ranks them (rocauc 0.5300), but all scores lie on one side"),
         (
             0.96,
             [[90, 0], [10, 0]],
@@ -334,13 +335,16 @@ def test_noise_goes_by_the_rarer_kind_of_rows() -> None:
 def test_one_class_for_every_row(
     rocauc: float | None, counts: list[list[int]], lost: list[str], said: str | None
 ) -> None:
+    above = {"majority": [0.01 if rocauc == 0.53 else -0.01, 0.2]}  # beyond chance, by draws of the rows
     fields = {
+        "metric": "rocauc",
         "metrics": {"test": {"accuracy": 0.9} | ({} if rocauc is None else {"rocauc": rocauc})},
         "controls": {"majority": {"test": {"accuracy": 0.9, "rocauc": 0.5}}},
         "report": {
             "split": "test",
             "confusion": {"counts": counts, "classes": ["0", "1"]},
             "telling_rows": {"test": 100},
+            "intervals": {"test": {"above": above}},
         },
     }
     text = one_class_predicted(fields, dict.fromkeys(lost, "..."))

@@ -313,16 +313,22 @@ def test_where_accuracy_tells_nothing_it_is_said(task_type: str, metric: str, ra
     assert not said or (texts[0].startswith(reached) and "evaluate.evaluator=average_precision" in texts[0])
 
 
-def test_a_class_that_looks_like_a_common_one_is_named() -> None:
+@pytest.mark.parametrize("metric", ["accuracy", "f1_macro"])
+def test_a_class_that_looks_like_a_common_one_is_named(metric: str) -> None:
     said: list[str] = []
     names = ["fraud", "fruad", "ok", "OK ", "code-1", "code-2", "new", "bot", "bto", "bat", "but", "cat"]
     counts = [200, 3, 9000, 2, 4000, 2, 5, 300, 1, 3, 4, 1]
     labels = {"train": np.repeat(np.arange(12), counts), "valid": np.array([0, 2])}
-    check_splits(EvaluateConfig(), graph(), labels, said.append, names)
+    check_splits(EvaluateConfig(), graph(metric=metric), labels, said.append, names)
     found = [text for text in said if "misspelt" in text]
+    # 'bat' may be 'bot', 100 times as frequent, and not 'but' of 4.
+    own = " f1_macro takes it for a class of its own" if metric == "f1_macro" else ""
     assert found == [
-        "class 'fruad' of 3 rows looks like 'fraud' of 201: is it misspelt in the data?",
-        "class 'bat' of 3 rows looks like 'bot' of 300: is it misspelt in the data?",  # not 'but' of 4, by 100 times
-        "class 'OK ' of 2 rows looks like 'ok' of 9,001: is it misspelt in the data?",
-        "class 'bto' of 1 rows looks like 'bot' of 300: is it misspelt in the data?",
+        f"{text}{own}"
+        for text in (
+            "class 'fruad' of 3 rows looks like 'fraud' of 201: is it misspelt in the data?",
+            "class 'bat' of 3 rows looks like 'bot' of 300: is it misspelt in the data?",
+            "class 'OK ' of 2 rows looks like 'ok' of 9,001: is it misspelt in the data?",
+            "class 'bto' of 1 rows looks like 'bot' of 300: is it misspelt in the data?",
+        )
     ]
