@@ -82,7 +82,7 @@ def test_classes_are_named_as_in_the_data(tmp_path: Path) -> None:
     assert class_weights({"1": 3, "0": 0.5}, store, None, said.append) == (((0.5, 3.0),),)
     with pytest.raises(RecipeError, match=r"no class is called 'froud' \(did you mean 'fraud'\?\); there are honest"):
         class_weights({"froud": 20}, store, names, said.append)
-    read = class_weight_of(recipe("node", "train.class_weight={yes: 20}").train)
+    read = class_weight_of(recipe("node", "train.loss.class_weight={yes: 20}").train)
     with pytest.raises(RecipeError, match=r"called 'true'; there are no, yes; YAML reads .* write \{\"yes\": 20\}"):
         class_weights(read, store, ["no", "yes"], said.append)
 
