@@ -20,6 +20,7 @@ from tasks.explain.asked import ExplainRequest
 from tasks.explain.explained import explain
 from tasks.explain.page import MOST_ON_PAGE, render_page
 from tasks.inference.opened import Opened
+from tasks.kinds.judged import Deciding
 from tasks.storage.ids import find_rows, relation_names
 from tasks.storage.manifests import EDGE_IDS
 from tasks.storage.outputs.tables import ParquetOutput
@@ -114,7 +115,7 @@ def _triples(opened: Opened, asked: ExplainRequest, path: Path | None) -> Array:
 def write_explanations(opened: Opened, job: ServeJob, items: Array) -> dict[str, Any]:
     """Write a file and a page into the work folder; returns the files, rows and the first sentences."""
     asked = job.explained
-    answers = explain(opened, items, asked.options, job.classes, asked.of_class)
+    answers = explain(opened, items, asked.options, Deciding(job.classes, threshold=job.threshold), asked.of_class)
     kept, rows = list[Answer](), 0
     with ExitStack() as stack:
         writer = stack.enter_context(ParquetOutput(job.work / _FILE))

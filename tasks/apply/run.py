@@ -242,10 +242,12 @@ def _threshold(
     """Return the threshold that is asked for, else the model's own, which is said. Raises RecipeError."""
     if request.threshold is not None:
         return threshold_of(request.threshold, manifest, published.needs.classes)
-    threshold = published.needs.threshold if request.what == "predictions" else None
-    if threshold is not None:
+    explains = request.what == "explanations"
+    threshold = published.needs.threshold if explains or request.what == "predictions" else None
+    if threshold is not None and request.explained.of_class is None:
         said = f"{(published.needs.classes or ['0', '1'])[threshold.code]} from probability {threshold.probability:.4g}"
-        listener.message(request.what, f"predicted is {said} on (evaluate.threshold; --threshold none: the likelier)")
+        other = "--class: another is explained" if explains else "--threshold none: the likelier"
+        listener.message(request.what, f"predicted is {said} on (evaluate.threshold; {other})")
     return threshold
 
 

@@ -82,6 +82,8 @@ def _cut(values: pa.Array) -> tuple[list[str], Array]:
 
 def _fifths(values: pa.Array, missing: Array) -> tuple[list[str], Array]:
     kept = values.drop_null().to_numpy(zero_copy_only=False)
+    if kept.dtype.kind == "M" and (kept == kept.astype("M8[D]")).all():
+        kept = kept.astype("M8[D]")  # no time of day
     if not len(kept):
         return [], np.zeros(len(values), np.int64)
     ordered = np.sort(kept)

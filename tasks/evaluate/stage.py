@@ -113,4 +113,4 @@ def _report_outcome(context: StageContext, fields: dict[str, Any]) -> None:
         context.message(text)
 
 
-STAGE: Stage[EvalReport] = Stage("evaluate", 16, EvalReport, ("train", "partition", "ingest"), config, build)
+STAGE: Stage[EvalReport] = Stage("evaluate", 17, EvalReport, ("train", "partition", "ingest"), config, build)

@@ -83,6 +83,10 @@ class Evaluation:
         self.threshold: Threshold | None = None
         """From which probability which class is predicted, once the validation split has been scored."""
 
+    @property
+    def _deciding(self) -> Deciding:
+        return Deciding(self.opened.names, threshold=self.threshold)
+
     def run(self) -> dict[str, Any]:
         """Evaluate all splits; returns the fields of EvalReport."""
         splits, metric = self.job.splits, self.measuring.metric
@@ -113,7 +117,8 @@ class Evaluation:
                     if self.threshold is not None:
                         report |= decided_at(prediction, self.threshold, self.opened.names)
                         report |= {"threshold": {"rule": say_rule(self.job.threshold or ""), **asdict(self.threshold)}}
-                    report |= self._parts_of(rows, prediction) | self._columns(rows)
+                    report |= self._parts_of(rows, prediction)
+                    report |= {} if self.job.explain is None else self._columns(rows)
                 for task, label, one in self.kind.decided(self.manifest, prediction):
                     if split in places and can_decide(one, label):
                         decided.setdefault(task, {})[places[split]] = one
@@ -150,9 +155,8 @@ class Evaluation:
             self.rows += self.kind.count(prediction)
             if self.job.threshold is not None and rows is not rest and rows.split == "valid":
                 self.threshold = self._chosen(self.job.threshold, prediction)
-            deciding = Deciding(self.opened.names, threshold=self.threshold)
             if self.job.predictions:
-                for columns in self.kind.columns(self.opened, rows, prediction, deciding):
+                for columns in self.kind.columns(self.opened, rows, prediction, self._deciding):
                     self.writer.write(pa.table(columns))
                 left_out = self.kind.left_out(self.opened.store, rows, prediction)
                 self.notes += [left_out] if left_out else []
@@ -187,8 +191,7 @@ class Evaluation:
         worst = most_wrong(prediction, self.manifest.label_type)
         taken, relations = prediction.taken(worst), None if rows.relations is None else rows.relations[worst]
         told = replace(rows, items=rows.items[worst], label=taken.label, relations=relations)
-        deciding = Deciding(self.opened.names, threshold=self.threshold)
-        worst_columns = next(self.kind.columns(self.opened, told, taken, deciding)) if len(worst) else {}
+        worst_columns = next(self.kind.columns(self.opened, told, taken, self._deciding)) if len(worst) else {}
         shown = (name for name in worst_columns if name != "split" and not name.startswith(PROBABILITY))
         wrong = {name: worst_columns[name].to_pylist() for name in shown}
         return {"groups": groups, "most_wrong": wrong, **self._explained(told.items)}
@@ -203,16 +206,14 @@ class Evaluation:
         from tasks.explain.explained import explain
 
         try:
-            answers = list(explain(self.opened, items[:_EXPLAINED], self.job.explain, self.opened.names, None))
+            answers = list(explain(self.opened, items[:_EXPLAINED], self.job.explain, self._deciding, None))
         except RecipeError as error:
             self.notes.append(f"evaluate.explain: {error}")
             return {}
         return {"explained": [{"score": answer.head, "why": answer.reasons(_REASONS)} for answer in answers]}
 
     def _columns(self, rows: TaskRows) -> dict[str, Any]:
-        """Return by how much columns matter over all rows, where that is asked for."""
-        if self.job.explain is None:
-            return {}
+        """Return by how much columns matter over all rows."""
         from tasks.explain.columns import columns_by_loss
 
         sign, metric = (1 if self.measuring.evaluator.higher_is_better else -1), self.measuring.metric

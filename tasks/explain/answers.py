@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -63,17 +63,21 @@ class Answer:
     @cached_property
     def table(self) -> pa.Table:
         """The effects as rows, the strongest of each part first."""
-        table = pa.concat_tables([self._rows(effects) for effects in self.explanation.effects])
+        effects = self.explanation.effects
+        parts = [one.part.removeprefix("edge ") for one in effects]
+        part = np.repeat([parts.index(name) for name in parts], [len(one.place) for one in effects])
+        order = np.lexsort([-np.abs(np.concatenate([one.moved for one in effects])), part])
+        table = pa.concat_tables([self._rows(one) for one in effects]).take(order)
         fixed = {**self.asked, "score": self.explanation.score, "method": self.method}
         columns = {name: pa.repeat(value, len(table)) for name, value in fixed.items()}
         own = {name: table[name] for name in table.column_names}
         return pa.table({**{name: columns.pop(name) for name in self.asked}, **own, **columns})
 
     def _rows(self, effects: Effects) -> pa.Table:
-        effects, words, units = effects.strongest(), self.words, self.hood.units
+        words, units = self.words, self.hood.units
         place, of_edge = effects.place, effects.part.startswith("edge")
         source, target = (units.source[place], units.target[place]) if of_edge else (place, None)
-        count = units.count[place] if effects.part == "edge" else effects.count
+        count = units.count[place] if of_edge else effects.count
 
         def column(values: Array | None, kind: Any, known: bool | Array = True) -> pa.Array:
             if values is None:
@@ -90,7 +94,8 @@ class Answer:
                 "target": named(target, words.nodes),
                 "relation": named(units.relation[place] if of_edge else None, pa.array(words.relations, pa.string())),
                 "feature": pa.array(words.features, pa.string()).take(column(effects.feature, pa.int64())),
-                "count": column(count, pa.int64()),
+                "count": column(count, pa.int64(), place >= 0),
+                "degree": column(effects.degree, pa.int64()),
                 "effect": column(effects.effect, pa.float64()),
                 "effect_log_odds": column(effects.odds, pa.float64()),
                 "score_without": column(effects.without, pa.float64()),
@@ -100,29 +105,29 @@ class Answer:
     def reasons(self, most: int = _MOST) -> list[tuple[str, str]]:
         """Return what moved the score, and the score without it or by how much: `without acc-1`, `.412`.
 
-        At most so many tables, neighbours, edges that tell more than these, and features, the strongest first.
+        At most so many tables, neighbours, edges that tell more than these, and features; the strongest of all first.
         """
         rows = sorted(self.table.to_pylist(), key=lambda row: (row["part"] == "edge", -abs(moved(row))))
         largest, of_node = max((abs(moved(row)) for row in rows), default=0), dict[Any, float]()
-        reasons: dict[str, list[tuple[str, str]]] = {"table": [], "node": [], "edge": [], "feature": []}
+        told, reasons = Counter[str](), list[tuple[float, str, str]]()
         for row in rows:
             part, effect = row["part"], moved(row)
             if part == "node":
                 of_node[row["source"]] = effect
-            if abs(effect) < _LEAST_SHARE * largest or not effect or len(reasons[part]) == most:
+            if abs(effect) < _LEAST_SHARE * largest or not effect or told[part] == most:
                 continue
             ends = row["source"], row["target"]
             if part == "edge" and any(math.isclose(of_node.get(end, math.nan), effect, rel_tol=1e-3) for end in ends):
                 continue  # leaving the neighbour out says it already
-            what = self._what(row)
-            if row["score_without"] is None:
-                reasons[part].append((what, signed(effect)))
-                continue
-            outcome = figure(row["score_without"])
-            if row["effect_log_odds"] is not None and not _NEAR_END < row["score"] < 1 - _NEAR_END:
-                outcome += f" (log odds {signed(-effect)})"
-            reasons[part].append((f"with {what} as usual" if part == "feature" else f"without {what}", outcome))
-        return [*chain(*reasons.values())]
+            told[part] += 1
+            what, outcome = self._what(row), signed(effect)
+            if row["score_without"] is not None:
+                what = f"with {what} as usual" if part == "feature" else f"without {what}"
+                outcome = figure(row["score_without"])
+                if row["effect_log_odds"] is not None and not _NEAR_END < row["score"] < 1 - _NEAR_END:
+                    outcome += f" (log odds {signed(-effect)})"
+            reasons.append((abs(effect), what, outcome))
+        return [(what, outcome) for _, what, outcome in sorted(reasons, key=lambda reason: -reason[0])]
 
     def sentences(self) -> list[str]:
         """Say the same in a sentence each."""
@@ -132,7 +137,8 @@ class Answer:
     def _what(self, row: dict[str, Any]) -> str:
         source, count = row["source"], row["count"]
         if row["part"] == "node":
-            return f"{source} and its {count:,} edge{'s' * (count > 1)}" if count else str(source)
+            in_reach = " in reach" * (count != row["degree"])
+            return f"{source} and its {count:,} edge{'s' * (count > 1)}{in_reach}" if count else str(source)
         if row["part"] == "table":
             return str(source)
         kind = f"{row['relation']} edge" if len(self.words.relations) > 1 else "edge"

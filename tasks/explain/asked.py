@@ -21,7 +21,7 @@ class ExplainRequest:
     triples: list[list[str]] = field(default_factory=list)
     """Head, relation and tail, of models of knowledge graphs."""
     of_class: str | None = None
-    """Class, or number of a label's column, whose probability is explained; None: the likeliest."""
+    """Class, or number of a label's column, whose probability is explained; None: the predicted."""
     model: str = ""
     """Name and version, for the page."""
     options: dict[str, Any] = field(default_factory=lambda: {"name": "removal"})

@@ -12,6 +12,8 @@ from configs.label_types import LabelType
 from configs.matching import did_you_mean, listed
 from models.base import GraphModel
 from tasks.arrays import Array
+from tasks.evaluators.metrics import probabilities
+from tasks.kinds.judged import Deciding
 from tasks.storage.graph_store import GraphStore
 
 
@@ -25,13 +27,17 @@ class AskedScore:
     """Of the outputs that are of this task: the first ones."""
     code: int | None
     """Class, or column of the label; None: not known yet."""
+    deciding: Deciding
+    """Which class is predicted, and names of classes."""
 
-    def likeliest(self, outputs: Tensor) -> AskedScore:
-        """Return it with the class of the highest output of the first row, where none is known yet."""
+    def predicted(self, outputs: Tensor) -> AskedScore:
+        """Return it with the class that is predicted of the first row (of a label of several columns the likeliest),
+        where none is known yet."""
         if self.code is not None:
             return self
-        code = int(self._rows(outputs)[0].argmax()) if self.label_type.has_classes else 0
-        return replace(self, code=code)
+        row = self._rows(outputs)[:1].cpu().numpy()
+        code = self.deciding.predicted(row, probabilities(row)) if self.label_type.one_of_many else row.argmax(1)
+        return replace(self, code=int(code[0]) if self.label_type.has_classes else 0)
 
     def value(self, outputs: Tensor) -> Tensor:
         """Return what predictions say, float64 (n,), of outputs (n, C) or (n,): a probability, a number or a score."""
@@ -56,25 +62,26 @@ class AskedScore:
     def _rows(self, outputs: Tensor) -> Tensor:
         return outputs.double().view(len(outputs), -1)[:, : self.columns]
 
-    def said(self, classes: list[str] | None) -> str:
-        """Say what the score is; `classes`: names, where they are known."""
+    def said(self) -> str:
+        """Say what the score is."""
         if not self.label_type.has_classes:
             return "prediction" if self.label_type.is_number else "score"
-        code = (self.code or 0) if self.columns > 1 else 1
+        code, classes = (self.code or 0) if self.columns > 1 else 1, self.deciding.classes
         return f"probability of {classes[code] if classes and code < len(classes) else code}"
 
 
-def asked_score(store: GraphStore, model: GraphModel, classes: list[str] | None, of_class: str | None) -> AskedScore:
-    """Return the score of a class by its name or number, None: of the likeliest. RecipeError: there is none such.
+def asked_score(store: GraphStore, model: GraphModel, deciding: Deciding | None, of_class: str | None) -> AskedScore:
+    """Return the score of a class by its name or number, None: of the predicted. RecipeError: there is none such.
 
     Of several tasks it is that of the first.
     """
     heads, facts = store.manifest.heads, model.facts
     columns = facts.head_scores[0] if heads else facts.out_dim
-    asked = AskedScore(heads[0].label_type if heads else store.manifest.label_type, columns, None)
+    label_type, deciding = heads[0].label_type if heads else store.manifest.label_type, deciding or Deciding()
+    asked = AskedScore(label_type, columns, None, deciding)
     if of_class is None:
         return asked
-    names = classes if classes and columns > 1 else [str(number) for number in range(columns)]
+    names = deciding.classes if deciding.classes and columns > 1 else [str(number) for number in range(columns)]
     if of_class not in names:
         raise RecipeError(f"--class: no class {of_class!r}{did_you_mean(of_class, names)}; there are {listed(names)}")
     return replace(asked, code=names.index(of_class))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -33,7 +33,9 @@ class Effects:
     """float64 (n,): of probabilities the change of the logarithm of their odds, which tells more near 0 and 1: parts
     are ordered by it."""
     count: Array | None = None
-    """int64 (n,): of neighbours, the edges that go with them."""
+    """int64 (n,): of neighbours, the edges that go with them, ..."""
+    degree: Array | None = None
+    """int64 (n,): ... and all of theirs in the graph."""
 
     @classmethod
     def left_out(cls, part: Part, place: Array, score: Array, without: Array, **more: Array) -> Effects:
@@ -45,12 +47,6 @@ class Effects:
     def moved(self) -> Array:
         """By how much each part moved the score, up or down, float64 (n,)."""
         return self.effect if self.odds is None else self.odds
-
-    def strongest(self) -> Effects:
-        """Return the parts of the largest effects first."""
-        order = np.argsort(-np.abs(self.moved), kind="stable")
-        taken: dict[str, Any] = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
-        return replace(self, **{name: value[order] for name, value in taken.items()})
 
 
 @dataclass(frozen=True)

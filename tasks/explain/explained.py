@@ -20,10 +20,11 @@ from tasks.explain.features import Features
 from tasks.explain.neighborhood import forward_relations
 from tasks.explain.scored import ScoredNeighborhood
 from tasks.inference.opened import Opened
+from tasks.kinds.judged import Deciding
 
 
 def explain(
-    opened: Opened, items: Array, options: dict[str, Any], classes: list[str] | None, of_class: str | None
+    opened: Opened, items: Array, options: dict[str, Any], deciding: Deciding, of_class: str | None
 ) -> Iterator[Answer]:
     """Yield explanations of what a kind's rows are, as `explain_items` does of those around which hops lie."""
     if isinstance(opened.model, KnowledgeModel):
@@ -33,22 +34,22 @@ def explain(
     from tasks.explain.rows import explain_rows
 
     of_kind = explain_rows if isinstance(opened.model, RelationalModel) else explain_items
-    return of_kind(opened, items, options, classes, of_class)
+    return of_kind(opened, items, options, deciding, of_class)
 
 
 def explain_items(
-    opened: Opened, items: Array, options: dict[str, Any], classes: list[str] | None, of_class: str | None
+    opened: Opened, items: Array, options: dict[str, Any], deciding: Deciding, of_class: str | None
 ) -> Iterator[Answer]:
     """Yield explanations of nodes or labelled edges, int64 (n,), or pairs, int64 (n, 2).
 
-    `options` are the explainer's, `classes` the names of the model's classes, `of_class` one of them or None. Raises
-    RecipeError: the model's scores cannot be explained so, or there is no such class.
+    `options` are the explainer's, `deciding` says which class is predicted, `of_class` is a class, None: that one.
+    Raises RecipeError: the model's scores cannot be explained so, or there is no such class.
     """
     explainer: Explainer = EXPLAINERS.create(EXPLAINERS.config(options))
     store, model, config = opened.store, opened.model, explainer.config
     prefix = "scored_" if isinstance(model.head, EdgeHead) else "edge_"
     columns = [Features.of(store, kind) for kind in ("", prefix)]
-    asked_for, types = asked_score(store, model, classes, of_class), store.manifest.edge_types
+    asked_for, types = asked_score(store, model, deciding, of_class), store.manifest.edge_types
     relations, forward = relation_words(types), forward_relations(types)
     reversible = {relations[number] for place, number in enumerate(forward) if place != number}
     either_way = frozenset(relations) - reversible if store.manifest.symmetric else frozenset()
@@ -62,7 +63,7 @@ def explain_items(
         words = Words(opened.ids.lookup(scored.hood.nodes), scored.names, relations, either_way)
         asked = _asked(opened, np.atleast_1d(item), of_edge=scored.own is not None)
         of_pairs = scored.rows, opened.dataset.manifest.directed
-        yield Answer(asked, scored.asked.said(classes), explanation, config.name, scored.hood, words, *of_pairs)
+        yield Answer(asked, scored.asked.said(), explanation, config.name, scored.hood, words, *of_pairs)
 
 
 def _asked(opened: Opened, item: Array, *, of_edge: bool) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from heapq import nlargest
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -35,12 +36,11 @@ def render_page(answers: Sequence[Answer], title: str, method: str, left_out: in
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     environment.filters["figure"] = lambda value: "" if value is None else figure(value)
-    shown = [(answer, draw(answer), _strongest(answer)) for answer in answers]
+    shown = [
+        (answer, draw(answer), nlargest(_ROWS, answer.table.to_pylist(), lambda row: abs(moved(row))))
+        for answer in answers
+    ]
     return environment.get_template("page.jinja").render(shown=shown, title=title, method=method, left_out=left_out)
-
-
-def _strongest(answer: Answer) -> list[dict[str, Any]]:
-    return sorted(answer.table.to_pylist(), key=lambda row: -abs(moved(row)))[:_ROWS]
 
 
 def draw(answer: Answer) -> dict[str, Any]:

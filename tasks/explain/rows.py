@@ -27,10 +27,11 @@ from tasks.explain.neighborhood import EdgeUnits, Neighborhood
 from tasks.inference.opened import Opened
 from tasks.inference.predictor import evaluating
 from tasks.inference.sampled import SampledScores
+from tasks.kinds.judged import Deciding
 
 
 def explain_rows(
-    opened: Opened, items: Array, options: dict[str, Any], classes: list[str] | None, of_class: str | None
+    opened: Opened, items: Array, options: dict[str, Any], deciding: Deciding, of_class: str | None
 ) -> Iterator[Answer]:
     """Yield explanations of labelled rows, int64 (n,), by removal; arguments are those of `explain_items`.
 
@@ -41,7 +42,7 @@ def explain_rows(
     if not isinstance(config, RemovalConfig):
         raise RecipeError(f"evaluate.explain={config.name}: rows of tables are explained by removal")
     sampled, types = SampledScores(opened.store, model), opened.store.manifest.node_types
-    asked = asked_score(opened.store, model, classes, of_class)
+    asked = asked_score(opened.store, model, deciding, of_class)
     for item in items:
         rows = SampledRows(model, sampled.batch(item[None]).to(opened.predictor.device), asked)
         ids = [opened.ids.lookup(nodes.numpy(), typed=True) for nodes in rows.nodes]
@@ -50,7 +51,7 @@ def explain_rows(
         named = {"node": opened.ids.lookup(item[None])[0].as_py()}
         yield Answer(
             named,
-            rows.asked.said(classes),
+            rows.asked.said(),
             rows.explain(config.most),
             config.name,
             rows.hood,
@@ -77,7 +78,7 @@ class SampledRows:
         hop[self.seed] = 0
         self.hood = Neighborhood(np.concatenate(self.nodes), hop, [], [], self._units(), is_whole=True)
         with evaluating(model):
-            self.asked = asked.likeliest(model(batch))
+            self.asked = asked.predicted(model(batch))
 
     def _units(self) -> EdgeUnits:
         triples = []

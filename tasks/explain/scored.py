@@ -78,9 +78,7 @@ class ScoredNeighborhood:
         self.hood: Neighborhood = neighborhood_of(self.store, seeds, len(self.model.layers), self.most_edges)
         self._ends = [edge_ends(layer) for layer in self.hood.layers]
         self.inputs = self.features.inputs(self.hood.nodes)
-        self.asked = self._asked
-        if self.asked.code is None:
-            self.asked = self.asked.likeliest(self.outputs(self.variants(1)))
+        self.asked = self._asked.predicted(self.outputs(self.variants(1)))
 
     @property
     def reads_edge_columns(self) -> bool:

@@ -73,7 +73,7 @@ class Deciding:
         """
         if label.ndim == 1 and np.issubdtype(label.dtype, np.integer):
             probability = probabilities(scores)
-            predicted = self._likeliest(scores, probability)
+            predicted = self.predicted(scores, probability)
             names = (self.classes or ["0", "1"]) if scores.shape[1] == 2 else ()
             of_classes = {f"{PROBABILITY}{name}": probability[:, code] for code, name in enumerate(names)}
             label_names = self.classes if self.data_classes is None else self.data_classes
@@ -95,8 +95,8 @@ class Deciding:
             "score": of_one,
         } | ({f"{PROBABILITY}1": of_one} if label.shape[1] == 1 else {})
 
-    def _likeliest(self, scores: Floats, probability: Floats) -> Array:
-        """Return the predicted class of each row, int64 (n,)."""
+    def predicted(self, scores: Floats, probability: Floats) -> Array:
+        """Return the predicted class of each row, int64 (n,); both are (n, C)."""
         if self.threshold is None:
             return scores.argmax(axis=1)
         code, others = self.threshold.code, scores.copy()

@@ -32,4 +32,4 @@ def config(recipe: Recipe) -> dict[str, Any]:
     }
 
 
-STAGE: Stage[PublishManifest] = Stage("publish", 9, PublishManifest, _PARENTS, config, build_of("publish"))
+STAGE: Stage[PublishManifest] = Stage("publish", 10, PublishManifest, _PARENTS, config, build_of("publish"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from configs.errors import RecipeError
+from tasks.apply import run
 from tasks.apply.run import OutputRequest
 from tasks.explain.asked import ExplainRequest
+from tasks.kinds.judged import Threshold
 from tests.apply.test_worker import Case, links, nodes  # noqa: F401 -- fixtures
 
 CLASSES = ["w", "x", "<b>y</b>", "z"]
@@ -19,15 +22,21 @@ CLASSES = ["w", "x", "<b>y</b>", "z"]
 
 def explain(case: Case, classes: list[str] | None = None, **asked: Any) -> tuple[dict[str, Any], Any]:
     given = asked.pop("given", {})
-    done = case.serve("explanations", classes=classes, given=given, explained=ExplainRequest(**asked))
+    threshold = asked.pop("threshold", None)
+    request = ExplainRequest(**asked)
+    done = case.serve("explanations", classes=classes, given=given, explained=request, threshold=threshold)
     return done, pq.read_table(case.folder / "work" / "explanations.parquet")
 
 
-def test_nodes_are_explained_under_their_own_ids(nodes: Case) -> None:  # noqa: F811
-    predicted = nodes.serve(classes=CLASSES)
+@pytest.mark.parametrize("threshold", [None, Threshold(3, 1e-6), Threshold(0, 0.9999)])
+def test_nodes_are_explained_under_their_own_ids(nodes: Case, threshold: Threshold | None) -> None:  # noqa: F811
+    predicted = nodes.serve(classes=CLASSES, threshold=threshold)
     assert predicted["rows"] == 301
     scores = {row["id"]: row for row in nodes.table().to_pylist()}
-    done, table = explain(nodes, CLASSES, nodes=["user-7", "user-31"])
+    done, table = explain(nodes, CLASSES, nodes=["user-7", "user-31"], threshold=threshold)
+    for told in done["explained"]:
+        of_class = scores[told["head"].split(":")[0]]["prediction"]
+        assert f"probability of {of_class} " in told["head"]
     assert done["files"] == ["explanations.parquet", "explanations.html"]
     assert done["rows"] == len(table) > 20
     assert [told["head"].split(":")[0] for told in done["explained"]] == ["user-7", "user-31"]
@@ -47,7 +56,7 @@ def test_nodes_are_explained_under_their_own_ids(nodes: Case) -> None:  # noqa: 
 @pytest.mark.parametrize("method", ["removal", "integrated", "mask"])
 def test_every_explainer_writes_the_same_columns(nodes: Case, method: str) -> None:  # noqa: F811
     _, table = explain(nodes, CLASSES, nodes=["user-7"], options={"name": method}, of_class="z")
-    names = "node part source target relation feature count effect effect_log_odds score_without score method"
+    names = "node part source target relation feature count degree effect effect_log_odds score_without score method"
     assert table.column_names == names.split()
     assert set(table["method"].to_pylist()) == {method}
     assert np.isfinite(table["effect"].to_numpy()).all()
@@ -65,6 +74,23 @@ def test_a_file_of_ids_and_a_pair(links: Case) -> None:  # noqa: F811
         np.testing.assert_allclose(of_pair, score, rtol=1e-4)
     _, one = explain(links, pairs=[["1003", "1011"]])
     assert one.num_rows == sum(row["source_node"] == 1003 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("what", "of_class", "said"),
+    [
+        ("explanations", None, ["predicted is x from probability 0.46 on (evaluate.threshold; --class: another is ex"]),
+        ("explanations", "w", []),
+        ("predictions", None, ["predicted is x from probability 0.46 on (evaluate.threshold; --threshold none: the l"]),
+    ],
+)
+def test_a_published_threshold_says_what_is_explained(what: Any, of_class: str | None, said: list[str]) -> None:
+    published: Any = SimpleNamespace(needs=SimpleNamespace(threshold=Threshold(1, 0.46), classes=CLASSES))
+    messages: list[str] = []
+    listener: Any = SimpleNamespace(message=lambda _, text: messages.append(text))
+    request = OutputRequest(what, "x.parquet", explained=ExplainRequest(of_class=of_class))
+    assert run._threshold(request, published, SimpleNamespace(), listener) == Threshold(1, 0.46)  # type: ignore[arg-type]
+    assert [text[: len(said[0])] for text in messages] == said
 
 
 def test_what_cannot_be_explained_is_said(nodes: Case, tmp_path: Path) -> None:  # noqa: F811

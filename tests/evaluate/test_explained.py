@@ -19,6 +19,7 @@ from tasks.explain.features import Features
 from tasks.inference.opened import Opened
 from tasks.inference.predictor import Predictor
 from tasks.kinds.base import TaskRows
+from tasks.kinds.judged import Threshold
 from tasks.kinds.of import kind_of
 from tasks.preprocess import features
 from tasks.preprocess.features import FeatureMatrices
@@ -138,6 +139,27 @@ def test_a_report_tells_it_where_that_is_asked_for(tmp_path: Path, explain: Any)
         assert len(reasons) > 10
         assert len(report["columns"]) == 16
         assert not any("evaluate.explain" in note for note in report.get("notes", []))
+
+
+@pytest.mark.parametrize("chosen", [Threshold(1, 1e-6), Threshold(0, 0.9999)])
+def test_the_class_that_a_threshold_predicts_is_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: Threshold
+) -> None:
+    monkeypatch.setattr("tasks.evaluate.worker.threshold_by", lambda *_: chosen)
+    monkeypatch.setattr("tasks.evaluate.worker.Evaluation._columns", lambda *_: {})
+    graph = as_partition(node_graph(tmp_path / "graph", num_nodes=301))
+    data = dataset(tmp_path / "data", graph, [f"user-{i}" for i in range(301)], ["w", "x", "y", "z"])
+    (graph.folder / "manifest.json").write_text(graph.manifest.model_dump_json())
+    checkpoint = trained(tmp_path / "train", graph, "graphsage").folder / "best.pt"
+    folders = {"checkpoint": checkpoint, "graph": graph.folder, "dataset": data.folder, "work": tmp_path}
+    sizes = {"label_shares": [], "most_labelled": 10, "batch_size": 64, "device": "cpu", "threads": 1}
+    asked = {"evaluator": {"name": "accuracy"}, "splits": ["valid", "test"], "predictions": False, "threshold": "f1"}
+    job = EvaluateJob(**folders, **sizes, **asked, explain={"name": "removal"})  # type: ignore[arg-type]
+    report = evaluate(job)["report"]
+    worst = report["most_wrong"]
+    assert "w" not in worst["prediction"]
+    heads = [f"{name}: probability of {said} " for name, said in zip(worst["id"], worst["prediction"], strict=True)]
+    assert [one["score"].rpartition(" ")[0] + " " for one in report["explained"]] == heads[:5]
 
 
 def test_the_worst_edges_are_explained_too(tmp_path: Path) -> None:

@@ -64,11 +64,13 @@ def test_few_values_and_moments_make_fewer_groups() -> None:
         "degree": pa.array(np.repeat([0, 1, 7], [60, 20, 10])),
         "one": pa.array(np.ones(90)),
         "day": pa.array([datetime(2026, 1, 1 + i % 3) for i in range(90)]),
+        "hour": pa.array([datetime(2026, 1, 1, 12 * (i % 2)) for i in range(90)]),
     }
-    groups = in_groups(columns, prediction, accuracy, ["degree", "one", "day"])
+    groups = in_groups(columns, prediction, accuracy, ["degree", "one", "day", "hour"])
     assert [(group["name"], group["rows"]) for group in groups["degree"]] == [("0", 60), ("1", 20), ("7", 10)]
     assert "one" not in groups, "one group tells nothing"
-    assert [group["name"] for group in groups["day"]] == [f"2026-01-0{day}T00:00:00" for day in (1, 2, 3)]
+    assert [group["name"] for group in groups["day"]] == [f"2026-01-0{day}" for day in (1, 2, 3)]
+    assert [group["name"] for group in groups["hour"]] == ["2026-01-01T00:00:00", "2026-01-01T12:00:00"]
 
 
 def test_a_metric_that_a_group_does_not_define_is_none_there() -> None:

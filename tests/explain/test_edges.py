@@ -26,6 +26,7 @@ from tasks.explain.scored import ScoredNeighborhood
 from tasks.explain.soft_edges import SoftScore
 from tasks.inference.opened import Opened
 from tasks.inference.predictor import Predictor
+from tasks.kinds.judged import Deciding
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 from tasks.storage.ids import IdMap, class_names
@@ -120,7 +121,7 @@ def test_integrated_effects_of_edges_and_columns_add_up(opened: Opened) -> None:
 
 @pytest.mark.parametrize("method", ["removal", "integrated", "mask"])
 def test_the_file_names_the_edge_and_what_its_neighbours_carry(opened: Opened, method: str) -> None:
-    [answer] = explain(opened, np.array([ASKED]), {"name": method}, opened.names, None)
+    [answer] = explain(opened, np.array([ASKED]), {"name": method}, Deciding(opened.names), None)
     table, columns = answer.table, opened.ids.edge_columns(np.array([ASKED]))
     assert table.column_names[:4] == ["edge_id", "source_node", "target_node", "row"]
     assert table["edge_id"][0].as_py() == columns["edge_id"][0].as_py() == answer.title
@@ -128,6 +129,8 @@ def test_the_file_names_the_edge_and_what_its_neighbours_carry(opened: Opened, m
     assert any(row["source"] is None for row in carried)
     if method != "mask":
         assert any(row["source"] and row["target"] for row in carried)
+    count = {(row["source"], row["target"]): row["count"] for row in table.to_pylist() if row["part"] == "edge"}
+    assert all(row["count"] == count.get((row["source"], row["target"])) for row in carried)
     assert not [one for one in answer.sentences() if "edge from" in one], "which way nobody knows"
     said = [one for one in answer.sentences() if "x0" in one or "x1" in one or "x2" in one]
     assert all(" of n" in one for one in said) or method == "mask", "which of both ends is meant"

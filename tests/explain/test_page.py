@@ -91,6 +91,43 @@ def test_reasons_can_be_told_apart_near_0_and_1(score: float) -> None:
     assert all(one in page for one in outcomes)
 
 
+def test_the_strongest_cause_comes_first_whatever_its_part() -> None:
+    one = answer([(1, 0, 0), (2, 0, 0), (3, 0, 1)], [0, 1, 1, 1], [0])
+    [edges] = one.explanation.effects
+    units = replace(one.hood.units, count=np.array([1, 3, 7]))
+
+    def effects(part: Any, odds: list[float], place: list[int], **more: Any) -> Effects:
+        odd = np.array(odds)
+        return Effects(part, odd / 9, np.array(place), without=0.5 - odd / 9, odds=odd, **more)
+
+    nodes = effects("node", [-0.9, 0.2], [1, 2], count=np.array([7, 7]), degree=np.array([24, 7]))
+    own = effects("feature", [0.05, -3.0], [0, 0], feature=np.array([0, 1]))
+    carried = effects("edge feature", [0.4, -5.0], [-1, 2], feature=np.array([2, 2]))
+    odds = replace(edges, odds=np.array([0.3, 0.6, -1.5]))
+    words = replace(one.words, nodes=pa.array(["a", "b", "c", "d"]), features=["age", "risk", "amount"])
+    found = Explanation(0.5, [odds, nodes, own, carried])
+    told = replace(one, hood=replace(one.hood, units=units), words=words, explanation=found, asked={"node": "a"})
+    table = told.table.to_pylist()
+    assert [row["part"] for row in table] == ["edge"] * 3 + ["node"] * 2 + ["feature"] * 4
+    assert [row["effect_log_odds"] for row in table] == [-1.5, 0.6, 0.3, -0.9, 0.2, -5.0, -3.0, 0.4, 0.05]
+    assert [row["count"] for row in table] == [7, 3, 1, 7, 7, 7, None, None, None]
+    assert [what for what, _ in told.reasons()] == [
+        "with amount of the 7 knows edges between d and a as usual",
+        "with risk as usual",
+        "without the 7 knows edges between d and a",
+        "without b and its 7 edges in reach",
+        "without the 3 pays edges from c to a",
+        "with amount as usual",
+        "without the pays edge from b to a",
+        "without c and its 7 edges",
+    ]
+    assert [what for what, _ in told.reasons(1)] == [
+        "with amount of the 7 knows edges between d and a as usual",
+        "without the 7 knows edges between d and a",
+        "without b and its 7 edges in reach",
+    ]
+
+
 def test_ids_may_be_numbers() -> None:
     one = answer([(1, 0, 0)], [0, 1], [0])
     numbered = replace(one, words=replace(one.words, nodes=pa.array([7, 1003])), asked={"node": 7})

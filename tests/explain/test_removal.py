@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 import torch
 
+from configs.label_types import label_type
 from configs.registry import EXPLAINERS, MODELS
 from models.base import GraphModel
-from tasks.explain.asked_score import asked_score
+from tasks.explain.asked_score import AskedScore, asked_score
 from tasks.explain.features import Features
 from tasks.explain.scored import ScoredNeighborhood, edges_left_out, nodes_left_out
 from tasks.inference.predictor import Predictor, evaluating
+from tasks.kinds.judged import Deciding, Threshold
 from tasks.storage.graph_facts import graph_facts
 from tasks.storage.graph_store import GraphStore
 from tests.support import as_partition, multiplex_graph, node_graph
@@ -127,6 +129,26 @@ def test_a_feature_left_out_is_what_the_usual_value_scores(store: GraphStore, na
         other.replace("feat", feat)
         np.testing.assert_allclose(features.without[column], probabilities(other, model, 5)[2], atol=1e-6)
     np.testing.assert_allclose(features.effect, explained.score - features.without)
+
+
+def test_edges_of_a_neighbour_are_counted_in_reach_and_in_all(store: GraphStore) -> None:
+    scored = scored_of(store, model_of("graphsage", store))
+    scored.look_at(np.array([17], np.int32))
+    nodes = next(
+        one for one in EXPLAINERS.create(EXPLAINERS.config("removal")).explain(scored).effects if one.part == "node"
+    )
+    assert nodes.count is not None
+    assert nodes.degree is not None
+    indptr, hop = np.asarray(store["csc_indptr"]), scored.hood.hop[nodes.place]
+    np.testing.assert_array_equal(nodes.degree, np.diff(indptr)[scored.hood.nodes[nodes.place]])
+    np.testing.assert_array_equal(nodes.count[hop == 1], nodes.degree[hop == 1])
+    assert (nodes.count <= nodes.degree).all()
+    assert (nodes.count < nodes.degree).any()
+
+
+def test_a_label_of_one_column_is_its_own_class() -> None:
+    asked = AskedScore(label_type("binary"), 1, None, Deciding(threshold=Threshold(1, 0.3)))
+    assert asked.predicted(torch.tensor([[-2.0]])).code == 0
 
 
 def test_relations_are_units_of_their_own(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from tasks.publish.report.parts import Publication, ReportedRun, Section
 from tasks.publish.report.sections import costs, data, training
 from tasks.stage import Parent
 from tasks.storage.home import Home
-from tasks.storage.manifests import DatasetManifest, EdgeType, NodeType
+from tasks.storage.manifests import DatasetManifest, EdgeType, FeatureColumn, NodeType
 from tasks.storage.outcomes import EvalReport, GateRecord, MachineUse, RunResult
 from tests.browser import CHROMIUM, needs_chromium
 from tests.publish.line import Line, customers
@@ -259,6 +259,35 @@ def test_missing_pieces_are_left_out(tmp_path: Path, left: str) -> None:
     assert page.open == []
     assert ("The data" in page.text) == ("ingest" in parents)
     assert ("Metrics of the best checkpoint" in page.text) == ("evaluate" in parents)
+
+
+def test_texts_of_nodes_and_of_edges_are_named(tmp_path: Path) -> None:
+    parents = everything(tmp_path)
+    memo, note = (FeatureColumn(column=name, kind="text", dim=1) for name in ("memo", "note"))
+    amount = FeatureColumn(column="amount", kind="numeric", dim=1)
+    given, graph = parents["ingest"].manifest, parents["partition"].manifest
+    types: dict[str, Any] = {"node_types": memo, "edge_types": note}
+    types = {
+        name: tuple(kind.model_copy(update={"features": (text, amount)}) for kind in getattr(given, name))
+        for name, text in types.items()
+    }
+    report = {"columns": {"feat": {"memo": 8, "amount": 1}, "edge_feat": {"amount": 1, "note": 4}}}
+    parents["ingest"] = Parent(given.model_copy(update=types), parents["ingest"].folder)
+    changed = graph.model_copy(update={"report": graph.report | report})
+    parents["partition"] = Parent(changed, parents["partition"].folder)
+    made = data.section(ReportedRun(recipe(), parents))
+    assert made is not None
+    assert dict(made.facts)["texts"] == "memo, 8 numbers; note of edges, 4 numbers"
+
+
+@pytest.mark.parametrize("classes", [2, 10])
+def test_a_confusion_matrix_says_how_many_rows_a_share_is_of(classes: int) -> None:
+    counts = np.zeros((classes, classes), int)
+    counts[0, 0], counts[1, 0], counts[1, 1] = 12_345, 2, 15
+    canvas = eval_plots.confusion({"classes": [f"c{i}" for i in range(classes)], "counts": counts.tolist()})
+    texts = [text.get_text() for text in canvas.axes[0].texts]
+    assert texts[:2] == ["100 %\n12.3k", "0 %\n0"]
+    assert texts[classes : classes + 2] == ["12 %\n2", "88 %\n15"]
 
 
 def test_every_picture_of_every_task_is_drawn() -> None:

@@ -269,7 +269,7 @@ def explain(
     ] = None,
     of_class: Annotated[
         str | None,
-        typer.Option("--class", metavar="NAME", help="Whose probability is explained.", show_default="the likeliest"),
+        typer.Option("--class", metavar="NAME", help="Whose probability is explained.", show_default="the predicted"),
     ] = None,
     output: OutputOption = None,
     trust_code: TrustOption = None,

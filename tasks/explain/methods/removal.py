@@ -26,7 +26,6 @@ class Removal(Explainer):
         hood, units, notes = scored.hood, scored.hood.units, list[str]()
         score = scored.scores(scored.variants(1))[0]
         edges, nodes = self._candidates(scored)
-        degree = sum(np.bincount(end, units.count, len(hood.nodes)) for end in (units.source, units.target))
 
         def without(parts: Array, left_out: Callable[[Array], Variants]) -> Array:
             scores = [scored.scores(left_out(parts[some])) for some in blocks(len(parts), scored.at_once)]
@@ -44,15 +43,15 @@ class Removal(Explainer):
                 notes.append(f"{len(chosen):,} of {count:,} {kind} were left out one by one, by the score's gradient")
         of_edges = without(edges, lambda some: edges_left_out(scored, some[:, None] == np.arange(len(units))))
         of_nodes = without(nodes, lambda some: nodes_left_out(scored, some))
-        count_of = np.asarray(degree)[nodes].astype(np.int64)
+        reached, degree = (of_all[nodes] for of_all in _edges_of_nodes(scored))
         found = [
             Effects.left_out("edge", edges, score, of_edges),
-            Effects.left_out("node", nodes, score, of_nodes, count=count_of),
+            Effects.left_out("node", nodes, score, of_nodes, count=reached, degree=degree),
             features("feature", np.flatnonzero(hood.hop == 0), np.arange(len(scored.columns.names))),
         ]
         edge_columns = np.arange(len(scored.columns.names), len(scored.names))
         carriers = [np.array([-1])] if scored.own else []
-        carriers += [found[0].strongest().place] if scored.reads_edge_columns else []
+        carriers += [edges[np.argsort(-np.abs(found[0].moved), kind="stable")]] if scored.reads_edge_columns else []
         if carriers and len(edge_columns):
             found.append(features("edge feature", np.concatenate(carriers), edge_columns))
         return Explanation(float(score[0]), found, notes)
@@ -71,3 +70,14 @@ class Removal(Explainer):
         hops = np.minimum(hood.hop[units.source], hood.hop[units.target])
         edges = np.lexsort([hops, -slope])[:most]
         return np.sort(edges), np.sort(nodes[np.argsort(-of_node[nodes], kind="stable")[:most]])
+
+
+def _edges_of_nodes(scored: ScoredNeighborhood) -> tuple[Array, Array]:
+    """Return how many edges each node has in the neighbourhood and in the graph, int64 (n,) both."""
+    hood, units, store = scored.hood, scored.hood.units, scored.store
+    incoming = np.where(units.both_ways & (units.source == units.target), 0, units.count)  # such a loop is one edge
+    ends = ((units.source, units.count), (units.target, incoming))
+    reached = sum(np.bincount(end, count, len(hood.nodes)) for end, count in ends)
+    starts = [store[name] for name in ("csc_indptr", "csr_indptr")[: 1 + (not units.both_ways)]]
+    degree = sum(np.asarray(start[hood.nodes + 1] - start[hood.nodes], np.int64) for start in starts)
+    return np.asarray(reached).astype(np.int64), np.asarray(degree)

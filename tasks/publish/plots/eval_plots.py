@@ -114,13 +114,14 @@ def lengths(facts: Mapping[str, Any]) -> Canvas | None:
 
 @styled
 def confusion(facts: Mapping[str, Any]) -> Canvas:
-    """True classes down, predicted across; each row in % of its sum."""
+    """True classes down, predicted across; each row in % of its sum, and how many rows these are."""
     names = [str(name) for name in facts["classes"]]
     counts = np.asarray(facts["counts"], float)
     share = 100 * counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
     side = min(8.0, 3.0 + 0.16 * max(6, len(names)))
     canvas, ax = canvas_of_one(side + 1.1, side)
-    heat(canvas, share, names, "% of the true class", share, "{:.0f}".format)
+    texts = np.vectorize(lambda percent, rows: f"{percent:.0f} %\n{compact(rows)}")(share, counts)
+    heat(canvas, share, names, "% of the true class", texts)
     ax.set(title="Confusion matrix", xlabel="predicted", ylabel="true")
     return canvas
 

@@ -135,10 +135,8 @@ def grouped_bars(
     legend(ax, len(series))
 
 
-def heat(
-    canvas: Canvas, matrix: Any, names: Sequence[str], unit: str, values: Any, text: Callable[[float], str]
-) -> None:
-    """A heat map with the same names down and across; where cells are few, they have texts of `values`."""
+def heat(canvas: Canvas, matrix: Any, names: Sequence[str], unit: str, texts: Any) -> None:
+    """A heat map with the same names down and across; where cells are few, they have `texts`, an array of them."""
     (ax,) = canvas.axes
     image = ax.imshow(matrix, cmap="viridis", aspect="auto", interpolation="nearest")
     step = max(1, -(-len(names) // 32))
@@ -153,9 +151,9 @@ def heat(
     bar.outline.set_visible(False)
     if len(names) <= _MOST_TEXT_ROWS:
         low, high = float(np.min(matrix)), float(np.max(matrix))
-        for (i, j), value in np.ndenumerate(values):
+        for (i, j), text in np.ndenumerate(texts):
             color = "#111111" if (matrix[i][j] - low) > 0.6 * (high - low) else "#f5f5f5"
-            ax.text(j, i, text(value), ha="center", va="center", fontsize=8, color=color)
+            ax.text(j, i, text, ha="center", va="center", fontsize=8, color=color)
 
 
 def legend(ax: Any, entries: int) -> None:

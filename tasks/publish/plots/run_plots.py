@@ -122,7 +122,7 @@ def cut_matrix(report: Mapping[str, Any]) -> Canvas | None:
     counts = np.asarray(matrix, float)
     names = [str(p) for p in range(len(counts))]
     canvas, ax = canvas_of_one(5.2, 4.2)
-    heat(canvas, np.log10(np.maximum(counts, 0.5)), names, "log10 of edges", counts, compact)
+    heat(canvas, np.log10(np.maximum(counts, 0.5)), names, "log10 of edges", np.vectorize(compact)(counts))
     ax.set(title="Edges between parts", xlabel="part of the target", ylabel="part of the source")
     return canvas
 

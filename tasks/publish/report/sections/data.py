@@ -50,7 +50,11 @@ def section(run: ReportedRun) -> Section | None:
         return made
     report = graph.manifest.report
     made.facts += _held_out_facts(report) + [("negatives", text) for text in report.get("negatives", [])]
-    texts = [f"{column}, {last - first} numbers" for column, (first, last) in report.get("texts", {}).items()]
+    texts = []
+    for array, kinds, of in (("feat", data.node_types, ""), ("edge_feat", data.edge_types, " of edges")):
+        named = {one.column for kind in kinds for one in kind.features if one.kind == "text"}
+        widths = report.get("columns", {}).get(array, {})
+        texts += [f"{column}{of}, {width} numbers" for column, width in widths.items() if column in named]
     made.facts += [("texts", "; ".join(texts))] if texts else []
     for one in report.get("vectors", []):  # `tasks.preprocess.vector_leaks.take_vectors`
         share = f"{one['with_vector']:,} of {one['nodes']:,} nodes have one"
