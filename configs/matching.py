@@ -23,6 +23,10 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
+_FIRST_SIGN = "\u0800"
+"""From here on a sign says more than a letter does: three are not short."""
+
+
 def misspelt(counts: Mapping[str, int]) -> list[tuple[str, str]]:
     """Return names that are hardly there, each with the common one that it looks like: `fruad` and `fraud`.
 
@@ -37,7 +41,7 @@ def misspelt(counts: Mapping[str, int]) -> list[tuple[str, str]]:
         plain = name.casefold().strip()
         others = [other for other, whole in folded.items() if counts[whole] >= _MISSPELT_IN * max(1, counts[name])]
         near = [plain] if plain in others else difflib.get_close_matches(plain, others, n=1, cutoff=0.75)
-        if len(plain) == _SHORT and not near:
+        if len(plain) == _SHORT and max(plain) < _FIRST_SIGN and not near:
             least = _MISSPELT_IN_OF_SHORT * max(1, counts[name])
             near = [other for other in others if counts[folded[other]] >= least and _is_near(plain, other)][:1]
         found += [(name, folded[near[0]])] if near else []

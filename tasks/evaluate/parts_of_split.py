@@ -23,7 +23,11 @@ _MISSING = "missing"
 
 
 def in_groups(
-    columns: dict[str, pa.Array], prediction: Prediction, metric: Callable[[Prediction], float], wanted: Collection[str]
+    columns: dict[str, pa.Array],
+    prediction: Prediction,
+    metric: Callable[[Prediction], float],
+    wanted: Collection[str],
+    kind: LabelType,
 ) -> dict[str, list[dict[str, Any]]]:
     """Return for wanted columns, (n,) each, their groups with `name`, `rows` and `metric`, where there are several.
 
@@ -31,7 +35,7 @@ def in_groups(
     raise DataError where a group does not define it: it is None there, and `positives`, rows of the class that is
     looked for, say why; they are None where there is no such class.
     """
-    groups, positive = dict[str, list[dict[str, Any]]](), _positive_rows(prediction)
+    groups, positive = dict[str, list[dict[str, Any]]](), _positive_rows(prediction, kind)
     for column in wanted:
         if column not in columns:  # of one part or component, or degrees where there are no edges
             continue
@@ -52,14 +56,13 @@ def in_groups(
     return groups
 
 
-def _positive_rows(prediction: Prediction) -> Array | None:
+def _positive_rows(prediction: Prediction, kind: LabelType) -> Array | None:
     """Return which rows are of the class that is looked for, bool (n,); None: there are not two classes."""
-    if prediction.label is None or prediction.scores is None:
+    label, scores = prediction.label, prediction.scores
+    if not kind.one_decision or label is None or scores is None or scores.shape[-1] > 2:
         return None
-    label, scores = (values.reshape(len(values), -1) for values in (prediction.label, prediction.scores))
-    if label.shape[1] > 1 or scores.shape[1] > 2 or not np.isin(label[label >= 0], (0, 1)).all():
-        return None
-    return label[:, 0] == prediction.positive_class
+    positive: Array = label.reshape(len(label), -1)[:, 0] == prediction.positive_class
+    return positive
 
 
 def _cut(values: pa.Array) -> tuple[list[str], Array]:

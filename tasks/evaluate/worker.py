@@ -185,6 +185,7 @@ class Evaluation:
             prediction,
             lambda some: self.measuring.evaluator(some)[metric],
             list(columns) if of_pairs else wanted,
+            self.manifest.label_type,
         )
         if self.manifest.heads or (prediction.label is None and prediction.positive is None):
             return {"groups": groups}

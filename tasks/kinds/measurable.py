@@ -68,8 +68,8 @@ def check_groups(evaluate: EvaluateConfig, graph: GraphStore, dataset: DatasetSt
         if name not in there:
             raise RecipeError(
                 f"evaluate.groups: {kind.words} have no column {name!r} to be grouped by{did_you_mean(name, there)}; "
-                f"there are {listed(there) or 'none'} (time: the column that the table names as such). Numbers and "
-                "categories that the data set names as features make groups, texts do not"
+                f"there are {listed(there) or 'none'} (time: the column that the table names as such). Numbers, and "
+                "categories whose values have names, make groups where they are features; texts do not"
             )
 
 

@@ -24,6 +24,8 @@ from tasks.storage.home import Home
 from tasks.train.prepared import check_labels
 from tests.publish.line import Line, customers, in_this_process, write_customers
 
+MULTICLASS = label_type("multiclass")
+
 
 def accuracy(prediction: Prediction) -> float:
     label, predicted = prediction.classes()
@@ -42,7 +44,7 @@ def test_numbers_are_cut_into_fifths_and_texts_by_frequency() -> None:
     number, text = rng.integers(0, 1000, 503), rng.choice(["a", "b", "cc"], 503, p=[0.2, 0.5, 0.3])
     absent = rng.random(503) < 0.1
     columns = {"n": pa.array(number, mask=absent), "t": pa.array(text.astype(object), pa.string())}
-    groups = in_groups(columns, prediction, accuracy, ["n", "t"])
+    groups = in_groups(columns, prediction, accuracy, ["n", "t"], MULTICLASS)
     assert [group["name"] for group in groups["t"]] == ["b", "cc", "a"]
     for group in groups["t"]:
         rows = np.flatnonzero(text == group["name"])
@@ -66,7 +68,7 @@ def test_few_values_and_moments_make_fewer_groups() -> None:
         "day": pa.array([datetime(2026, 1, 1 + i % 3) for i in range(90)]),
         "hour": pa.array([datetime(2026, 1, 1, 12 * (i % 2)) for i in range(90)]),
     }
-    groups = in_groups(columns, prediction, accuracy, ["degree", "one", "day", "hour"])
+    groups = in_groups(columns, prediction, accuracy, ["degree", "one", "day", "hour"], MULTICLASS)
     assert [(group["name"], group["rows"]) for group in groups["degree"]] == [("0", 60), ("1", 20), ("7", 10)]
     assert "one" not in groups, "one group tells nothing"
     assert [group["name"] for group in groups["day"]] == [f"2026-01-0{day}" for day in (1, 2, 3)]
@@ -77,11 +79,11 @@ def test_a_metric_that_a_group_does_not_define_is_none_there() -> None:
     def refuse(_: Prediction) -> float:
         raise DataError("no")
 
-    groups = in_groups({"x": pa.array([1, 2, 2])}, drawn(3), refuse, ["x"])
+    groups = in_groups({"x": pa.array([1, 2, 2])}, drawn(3), refuse, ["x"], MULTICLASS)
     assert [group["metric"] for group in groups["x"]] == [None, None]
 
 
-@pytest.mark.parametrize("kind", ["binary", "two", "three", "labels", "links"])
+@pytest.mark.parametrize("kind", ["binary", "two", "three", "labels", "links", "number"])
 def test_positives_of_a_group_say_why_it_has_no_metric(kind: str) -> None:
     score, label = np.array([[1.0], [2], [-1], [3]]), np.array([1, 0, -1, 0])
     prediction = {
@@ -91,9 +93,12 @@ def test_positives_of_a_group_say_why_it_has_no_metric(kind: str) -> None:
         "labels": Prediction(
             scores=np.hstack([score, score]), label=np.stack([label == 1, label == 0], 1).astype(float)
         ),
+        "number": Prediction(scores=score, label=-np.ones((4, 1))),
         "links": Prediction(positive=score[:, 0], negative=score[:, 0]),
     }[kind]
-    groups = in_groups({"land": pa.array(["x", "x", "x", "y"])}, prediction, lambda some: 0.0, ["land"])
+    names = {"binary": "binary", "labels": "multilabel", "links": "link", "number": "regression"}
+    of_kind = label_type(names.get(kind, "multiclass"))
+    groups = in_groups({"land": pa.array(["x", "x", "x", "y"])}, prediction, lambda some: 0.0, ["land"], of_kind)
     expected = [1, 0] if kind in ("binary", "two") else [None, None]
     assert [group["positives"] for group in groups["land"]] == expected
 

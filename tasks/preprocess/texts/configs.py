@@ -30,6 +30,8 @@ class TfidfConfig(TextEncoderConfig):
     Fitted on the training rows; for any language, and nothing is downloaded. Vectors have length 1.
     """
 
+    gone: ClassVar[dict[str, str]] = dict.fromkeys(("pieces", "seed"), "leave it out; models with it are trained anew")
+
     dim: int = Field(default=128, ge=1, le=4096)
     """Numbers of a text, or fewer where the training rows say less."""
     terms: int = Field(default=65_536, ge=1, le=2**20)
