@@ -185,7 +185,7 @@ def test_ids_of_a_split_are_in_the_column_that_is_named(
         for name, ids in parts.items():
             assert store.column(f"split/{name}", "node_id").tolist() == [movies.index(one) for one in ids]
     files["column"] = ["movie", "seen_by"]
-    with pytest.raises(DataError, match=r"files\.column names movie, seen_by; it needs the id column"):
+    with pytest.raises(DataError, match=r"filenames\.column names movie, seen_by; it needs the id column"):
         import_graphstorm(write(tmp_path, said), str(tmp_path / "two"), 1)
     if ending == "parquet":
         files["column"] = "film"

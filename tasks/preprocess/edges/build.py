@@ -117,6 +117,7 @@ class _Merge:
         self.scratch = ArrayWriter(scratch)
         self.data = EdgeData(store, ids, config.feature_dtype, self.scratch, rules.codes, rules.encode)
         self.threads = config.workers or os.cpu_count() or 1
+        self.keeps_rows = ids.carries_data or (rules.existing is not None and rules.scored is not None)
         self.jobs: list[ShardJob] = []
         self.bases: list[int] = []  # number of each shard's first edge in the numbering over all tables
         self.relations: dict[ShardRef, int] = {}  # number of each shard's table
@@ -124,8 +125,7 @@ class _Merge:
             offsets = source.offset(edge_type.source), source.offset(edge_type.target)
             id_bits = max(1, (source.num_nodes - 1).bit_length())
             packing = Packing(*offsets, id_bits, ids.symmetrize, config.self_loops != "keep")
-            keeps_rows = ids.carries_data or (rules.existing is not None and rules.scored is not None)
-            plan = ShardPlan(packing, config.deduplicate and not keeps_rows, keeps_rows)
+            plan = ShardPlan(packing, config.deduplicate and not self.keeps_rows, self.keeps_rows)
             for shard in store.shards(f"edges/{edge_type.name}"):
                 self.relations[shard] = index
                 cache = context.cache
@@ -141,7 +141,7 @@ class _Merge:
         num_edges = int(out_indptr[-1])
         merged = int(indptr[-1]) - num_edges + ids.add_loops * ids.num_nodes
         report["num_merged"] += (merged + merged_loops) // 2 if ids.symmetrize else merged
-        if self.existing is None or ids.carries_data:
+        if self.existing is None or self.keeps_rows:
             self._report_merged(report["num_merged"])
         if self.existing is not None:  # shards count what they hold, which is not what exists
             report = {}
@@ -154,7 +154,7 @@ class _Merge:
 
     def _report_merged(self, count: int) -> None:
         text = f"{count:,} edges were merged with others between the same nodes"
-        values = sorted(self.ids.edge_columns - {"weight", "edge_id", "label"})  # all labelled edges are scored
+        values = sorted(self.ids.edge_columns - {"weight"})
         if count and values:
             kept = f"messages carry only the first one's values ({listed(values)})"
             self.context.warn(f"{text}: {kept}; preprocess.deduplicate=false keeps all edges")

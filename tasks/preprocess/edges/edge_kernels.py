@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
 from tasks.arrays import Array, row_ranges
 
-T = TypeVar("T")
 _INSERTION_MAX = 48  # rows up to this length are sorted by insertion: they are short or consist of few sorted runs
 
 
@@ -293,7 +292,7 @@ def count_columns(indices: Array, counts: Array) -> None:
         counts[indices[i]] += 1
 
 
-def over_rows(kernel: Callable[..., T], threads: int, indptr: Array, *args: Any) -> list[T]:
+def over_rows(kernel: Callable[..., Any], threads: int, indptr: Array, *args: Any) -> list[Any]:
     """Call `kernel(first, last, indptr, *args)` on ranges of rows, in threads; return what it returns for each."""
     ranges = row_ranges(indptr, threads * 4 if threads > 1 else 1)
     if threads <= 1 or len(ranges) <= 1:
