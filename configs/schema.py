@@ -83,7 +83,7 @@ class PreprocessConfig(ConfigModel):
     symmetrize: bool = True
     """Add the reverse of every edge (message passing then goes both ways)."""
     deduplicate: bool = True
-    """Merge parallel edges."""
+    """Merge parallel edges of a relation: features and times of the first stay, and a line says how many went."""
     merge_weights: Literal["sum", "max", "first"] = "sum"
     """How the weights of merged parallel edges combine."""
     self_loops: Literal["remove", "keep", "add"] = "remove"

@@ -43,7 +43,7 @@ def build(context: StageContext, recipe: Recipe, parents: dict[str, Parent]) -> 
     """Write the graph's arrays and return the fields of GraphManifest.
 
     `report` holds `degrees` (`log2_bins`: number of nodes of in-degree 0, 1, 2-3, 4-7, ...; mean, max, isolated),
-    `edges` (self-loops met, entries merged away, reverses included; not of a snapshot), `transforms` (what was fitted),
+    `edges` (self-loops met, edges merged with others; not of a snapshot), `transforms` (what was fitted),
     of a snapshot `snapshot` (`times`: the oldest and newest of each split, in `unit`; `labels`: `label_profile`), of
     texts `texts` (column to the first of its numbers in `feat`, and the one behind the last), of link tasks `held_out`
     (`HeldOut.report`) and `negatives` (what they join, in words), and `vectors` (of registered models as features:

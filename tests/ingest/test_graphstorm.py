@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import yaml
 from configs.errors import DataError, UserError
 from configs.load import load_recipe
 from tasks.ingest.graphstorm.recipe import import_graphstorm
+from tasks.storage.dataset_store import DatasetStore
 from tasks.storage.home import Home
 from tests.apply.test_needs import Prepared
 from tests.ingest.movies import movie_tables
@@ -98,7 +99,9 @@ def test_words_of_the_description_are_no_lines_of_the_recipe(tmp_path: Path) -> 
 
 
 def test_the_recipe_of_links_runs(tmp_path: Path, home: Home) -> None:
-    path, notes = import_graphstorm(write(tmp_path, description(tmp_path)), None, 2)
+    said = description(tmp_path)
+    said["edges"][2]["format"] = {"name": "csv", "seperator": ","}
+    path, notes = import_graphstorm(write(tmp_path, said), None, 2)
     assert path == tmp_path / "movielens-graphmill" / "recipe.yaml"
     recipe = load_recipe(str(path))
     data = Prepared(home, recipe)
@@ -112,23 +115,27 @@ def test_the_recipe_of_links_runs(tmp_path: Path, home: Home) -> None:
         **{"user": 2, "movie": 1},
         "genre": 0,
     }
-    said = "\n".join(notes)
+    assert recipe.name == "movielens-2"
+    all_notes = "\n".join(notes)
     for words in (
         "nodes user: JSON is written as Parquet",
         "title: bert_hf (bert_model: bert-base-uncased) becomes a column of texts",
         "country: to_categorical (separator: |) becomes nothing: the column is left out",
+        "edges has_a: format: seperator is not taken over (did you mean 'separator'?)",
         "relation 'has a' is called has_a",
         "rating-rev: rating backwards, which preprocess makes itself",
         "split_pct adds up to 0.4; the rest trains too",
         "nodes movie: classification of label is another task; --task 1 makes its recipe",
     ):
-        assert words in said
+        assert words in all_notes
     assert all(f"#   {note}" in path.read_text() for note in notes)
 
 
 def test_the_recipe_of_nodes_runs(tmp_path: Path, home: Home) -> None:
     path, _ = import_graphstorm(write(tmp_path, description(tmp_path)), str(tmp_path / "out"), 1)
-    manifest = Prepared(home, load_recipe(str(path))).dataset.manifest
+    recipe = load_recipe(str(path))
+    assert recipe.name == "movielens"
+    manifest = Prepared(home, recipe).dataset.manifest
     assert (manifest.task, manifest.task_type, manifest.target_type, manifest.num_classes) == (
         *("node", "multiclass", "movie"),
         3,
@@ -156,6 +163,41 @@ def test_the_recipe_of_edges_with_labels_runs(tmp_path: Path, home: Home) -> Non
 
 
 @pytest.mark.parametrize("ending", ["json", "parquet"])
+def test_ids_of_a_split_are_in_the_column_that_is_named(
+    tmp_path: Path, ingest: Callable[..., DatasetStore], ending: str
+) -> None:
+    said = description(tmp_path)
+    movies = pq.read_table(tmp_path / "movies.parquet", columns=["id"])["id"].to_pylist()
+    parts = {"train": movies[:20], "valid": movies[20:29], "test": movies[29:]}
+    for name, ids in parts.items():
+        if ending == "json":
+            (tmp_path / f"{name}.json").write_text("".join(f"{json.dumps(one)}\n" for one in ids))
+        else:  # the first column are ids too, of others
+            pq.write_table(pa.table({"seen_by": ids[::-1][:1] * len(ids), "movie": ids}), tmp_path / f"{name}.parquet")
+    files: dict[str, Any] = {name: f"{name}.{ending}" for name in parts}
+    label = said["nodes"][1]["labels"][0] = {"label_col": "label", "task_type": "classification"}
+    label["custom_split_filenames"] = files
+    for number, column in enumerate((["movie"], "movie")):
+        files["column"] = column
+        path, notes = import_graphstorm(write(tmp_path, said), str(tmp_path / f"out-{number}"), 1)
+        assert not any("first columns" in note for note in notes)
+        store = ingest(**yaml.safe_load(path.read_text())["dataset"])
+        for name, ids in parts.items():
+            assert store.column(f"split/{name}", "node_id").tolist() == [movies.index(one) for one in ids]
+    files["column"] = ["movie", "seen_by"]
+    with pytest.raises(DataError, match=r"filenames\.column names movie, seen_by; it needs the id column"):
+        import_graphstorm(write(tmp_path, said), str(tmp_path / "two"), 1)
+    if ending == "parquet":
+        files["column"] = "film"
+        path, _ = import_graphstorm(write(tmp_path, said), str(tmp_path / "none"), 1)
+        with pytest.raises(DataError, match=r"train.parquet: has no column 'film'; it has seen_by, movie"):
+            ingest(**yaml.safe_load(path.read_text())["dataset"])
+        del files["column"]
+        _, notes = import_graphstorm(write(tmp_path, said), str(tmp_path / "first"), 1)
+        assert "nodes movie: no column, so ids are the first columns of the files of the split" in notes
+
+
+@pytest.mark.parametrize("ending", ["json", "parquet"])
 def test_splits_in_files(tmp_path: Path, home: Home, ending: str) -> None:
     said = description(tmp_path)
     likes = pq.read_table(tmp_path / "likes.parquet", columns=["who", "what"]).slice(0, 60)
@@ -165,11 +207,18 @@ def test_splits_in_files(tmp_path: Path, home: Home, ending: str) -> None:
             (tmp_path / f"{name}.json").write_text("\n".join(lines))
         else:  # the other way round: by the names of `column`
             pq.write_table(part.select(["what", "who"]), tmp_path / f"{name}.parquet")
-    files = {"train": "x.json", "valid": f"valid.{ending}", "test": f"test.{ending}", "column": ["who", "what"]}
+    files = {
+        "train": "x.json",
+        "tset": "x.json",
+        "valid": f"valid.{ending}",
+        "test": f"test.{ending}",
+        "column": ["who", "what"],
+    }
     said["edges"][0]["labels"] = [{"task_type": "link_prediction", "custom_split_filenames": files}]
     path, notes = import_graphstorm(write(tmp_path, said), None, 2)
     assert Prepared(home, load_recipe(str(path))).graph.manifest.splits["test"] == 30
     assert any("the train file is not read" in note for note in notes)
+    assert "edges rating: custom_split_filenames: tset is not taken over" in notes
 
 
 def without_labels(said: dict[str, Any]) -> None:
@@ -191,6 +240,10 @@ def without_labels(said: dict[str, Any]) -> None:
             "dataset.split: .* are shares of 1; they add up to 1.1",
         ),
         (lambda said: said.update(graph={}), "is of GSProcessing"),
+        (
+            lambda said: said["nodes"][1]["features"][0].update(transform={"name": "max_min"}),
+            r"nodes movie: year: unknown transform 'max_min' \(did you mean 'max_min_norm'\?\); known: max_min_norm,",
+        ),
     ],
 )
 def test_what_cannot_be_taken_over(tmp_path: Path, change: Any, message: str) -> None:
@@ -268,6 +321,7 @@ def test_the_place_of_a_mistake(tmp_path: Path, place: str, wrong: Any, message:
         (b'{"id": "u0"}\n{"id": ', "line 2 is no JSON"),
         (b'{"id": "u0"}\n{"id": "\xff"}\n', "line 2: byte 0xFF in .* is not UTF-8"),
         (b'{"id": "u0"}\n{"id": 1}\n', "a column holds values of several kinds"),
+        (b'{"id": "u0"}\n["u1", 2]\n', r"line 2 is no JSON of an object: \["),
         (b'{"id": 99999999999999999999999}\n', "a column holds values of several kinds"),
     ],
 )

@@ -170,6 +170,7 @@ def test_mistakes_in_files_of_pairs(ingest: Ingest, folder: Path, column: str, v
     [
         ({**BY_FILES, "relation_column": None}, "edges.relation_column needs split.relation_column"),
         ({"label": "is_edge"}, "split.label is for `by: files`"),
+        ({"id": "who"}, "split.id is for `by: files` of nodes or graphs; files of pairs have source and target"),
         ({"known_pairs": "keep"}, "split.known_pairs is for `by: files or time`"),
         ({**BY_FILES, "label": "nowhere"}, "nowhere"),
     ],

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from configs.errors import DataError
+from tests.preprocess.ears import Ears
 
 NODE = ("node", "to", "node")
 
@@ -83,6 +84,7 @@ def test_edges_match_the_reference(
     make_dataset: Any,
     node_splits: Any,
     preprocess: Any,
+    ears: Ears,
     symmetrize: bool,
     deduplicate: bool,
     self_loops: str,
@@ -97,16 +99,27 @@ def test_edges_match_the_reference(
         dataset = make_dataset(
             {"node": (num_nodes, {})}, {NODE: table}, node_splits(num_nodes), shard_rows=23, name=f"data{trial}"
         )
-        graph = preprocess(dataset, **options)
+        graph = preprocess(dataset, ears, **options)
         rows = reference(num_nodes, [table], options)
         check(graph, rows, data)
         loops = int((table["src"] == table["dst"]).sum())
         report = graph.manifest.report["edges"]
         assert report["num_self_loops"] == loops
-        entries = number - (loops if self_loops != "keep" else 0)
-        entries += (number - loops) if symmetrize else 0
-        added = num_nodes if self_loops == "add" else 0
-        assert report["num_merged"] == entries + added - graph.manifest.num_edges
+        drawn = zip(table["src"].tolist(), table["dst"].tolist(), strict=True)
+        kept = [ends for ends in drawn if ends[0] != ends[1] or self_loops == "keep"]
+        distinct = {tuple(sorted(ends)) if symmetrize else ends for ends in kept}
+        merged = len(kept) - len(distinct) if deduplicate else 0
+        assert report["num_merged"] == merged
+        said = f"{merged:,} edges were merged with others between the same nodes"
+        if data:
+            said += (
+                ": messages carry only the first one's values (time, x); preprocess.deduplicate=false keeps all edges"
+            )
+        else:
+            said += " (preprocess.deduplicate=false keeps all)"
+        assert [text for text in ears.messages if "were merged" in text] == ([said] if merged else [])
+        assert graph.manifest.warnings == ((said,) if merged and data else ())
+        ears.messages.clear()
 
 
 @pytest.mark.parametrize("symmetrize", [True, False])
@@ -169,6 +182,9 @@ def test_types_share_one_id_space(
     ]
     rows = reference(28, tables, options)
     check(graph, rows, data=True)
+    drawn = [(t, *ends) for t, table in enumerate(tables) for ends in zip(table["src"], table["dst"], strict=True)]
+    drawn = [(t, *(sorted(ends) if symmetrize else ends)) for t, *ends in drawn if ends[0] != ends[1]]
+    assert manifest.report["edges"]["num_merged"] == len(drawn) - len(set(drawn)) > 9
     loop = relations.index("self_loop") if self_loops == "add" else None
     assert graph["edge_type"].tolist() == [loop if e["type"] is None else e["type"] for row in rows for e in row]
     assert graph["node_type"].tolist() == [0] * 11 + [1] * 17

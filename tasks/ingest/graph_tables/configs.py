@@ -53,6 +53,8 @@ class SplitConfig(ConfigModel):
     neither train nor carry messages, whether or not they stand in the edge table too)."""
     header: bool = False
     """Whether the split's CSV files begin with a line of names."""
+    id: Column | None = None
+    """Files of ids: their column, by name or place; null: the first one."""
     source: Column | None = None
     """Files of pairs: column of the source, by name or place; null: the first one, or where the other columns are named
     what it is called in the edge table."""
@@ -179,6 +181,8 @@ class TablesConfig(ComponentConfig):
         tables: tuple[NodeTableConfig | EdgeTableConfig, ...] = self.edges if self.task == "edge" else self.nodes
         if self.task == "link":
             tables = (self.predicted_edges,)
+        if self.split.id is not None and (self.split.by != "files" or self.task == "link"):
+            raise ValueError("split.id is for `by: files` of nodes or graphs; files of pairs have source and target")
         column = self.split.column
         if column is not None and any(
             column in (*table.features, *table.categorical, *table.texts) for table in tables

@@ -125,11 +125,11 @@ def _claim(owner: Array, batch: TableBatch, column: str, codes: Array, code: int
 
 
 def id_batches(path: str, config: TablesConfig, nodes: tuple[NodeSet, ...], intake: Intake) -> Any:
-    """Yield batches of a file of ids and the names of its first columns, which are ids of `nodes`."""
+    """Yield batches of a file of ids and the names of its columns of ids of `nodes`: `split.id`, or the first ones."""
     width = len(nodes)
     table = FilesConfig(files=(path,), header=config.split.header)
     # Ids alone, a line each, may have blanks.
-    names = table_files(table).column_names()[:width]
+    names = [config.split.id] if config.split.id else table_files(table).column_names()[:width]
     if len(names) < width:
         raise DataError(f"has {len(names)} column, {width} are needed", path=path)
     texts = [text for column, side in zip(names, nodes, strict=True) for text in side.texts(column)]

@@ -17,6 +17,7 @@ import yaml
 
 from configs.errors import DataError, readable
 from configs.load import build_recipe
+from configs.matching import did_you_mean, listed
 from configs.source_files import user_path
 from tasks.ingest.graphstorm import gconstruct
 from tasks.ingest.graphstorm.gconstruct import read_description
@@ -41,13 +42,13 @@ def import_graphstorm(given: str, out: str | None, task: int) -> tuple[Path, lis
         raise DataError("is there already; remove it, or give another folder (--out)", path=place)
     importer = Importer(path, folder / "tables")
     dataset = importer.read(read_description(path), task)
-    recipe = _recipe(importer, dataset)
+    recipe = _recipe(importer, dataset, task)
     build_recipe(copy.deepcopy(recipe), source=f"{path}, as a recipe")
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".tables-") as draft:
-            for table, files in importer.json_files.items():
-                _write_parquet(Path(draft, table.name), files)
+            for table, (files, names) in importer.json_files.items():
+                _write_parquet(Path(draft, table.name), files, names)
             for table in importer.json_files:
                 table.parent.mkdir(exist_ok=True)
                 Path(draft, table.name).replace(table)
@@ -55,14 +56,15 @@ def import_graphstorm(given: str, out: str | None, task: int) -> tuple[Path, lis
     return place, importer.notes
 
 
-def _recipe(made: Importer, dataset: dict[str, Any]) -> dict[str, Any]:
+def _recipe(made: Importer, dataset: dict[str, Any], task: int) -> dict[str, Any]:
     types = {one[end] for one in dataset["edges"] for end in ("source_type", "target_type")}
     is_link, is_typed = dataset["task"] == "link", len(types) > 1 or len(dataset["edges"]) > 1
     model = {"name": "rgcn" if is_typed else "graphsage", "hidden_dim": 64, "num_layers": 2, "dropout": 0.1}
     model |= {"decoder": "dot"} if is_link else {}  # all targets are one matrix product
     loaders = {"link": "edge", "edge": "labelled_edge", "node": "neighbor"}
     loader: dict[str, Any] = {"name": loaders[dataset["task"]], "fanout": [10, 10], "batch_size": 1024}
-    recipe: dict[str, Any] = {"name": file_name(str(dataset["title"])), "dataset": dataset}
+    own = f"-{task}" if task > 1 else ""  # its model is another one, and no version of the first task's
+    recipe: dict[str, Any] = {"name": file_name(f"{dataset['title']}{own}"), "dataset": dataset}
     if made.transforms:
         recipe["preprocess"] = {"transforms": [{"name": made.transforms[0]}]}
     return recipe | {"model": model, "train": {"loader": loader, "epochs": 20, "learning_rate": 0.005}}
@@ -75,27 +77,31 @@ def _text(made: Importer, recipe: dict[str, Any]) -> str:
     return said + str(yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True, width=120))
 
 
-def _write_parquet(place: Path, patterns: list[str]) -> None:
-    """Write JSON lines (objects, or ids, or pairs of ids) as Parquet, a block at a time. Raises DataError."""
+def _write_parquet(place: Path, patterns: list[str], names: list[str]) -> None:
+    """Write JSON lines as Parquet, a block at a time: objects, or an id or a pair under `names`. Raises DataError."""
     with ParquetOutput(place) as writer:
         for path in files_of(patterns):
             for first, lines in read_lines(path):
-                rows = [_row(path, first + n, line) for n, line in enumerate(lines.to_pylist(), 1) if line.strip()]
+                numbered = [(first + n, line) for n, line in enumerate(lines.to_pylist(), 1) if line.strip()]
+                rows = [_row(path, number, line, names) for number, line in numbered]
                 try:
                     writer.write(pa.Table.from_pylist(rows))
                 except (ValueError, TypeError, OverflowError) as error:
                     raise DataError(f"a column holds values of several kinds: {error}", path=path) from None
 
 
-def _row(path: Path, number: int, line: str) -> dict[str, Any]:
+def _row(path: Path, number: int, line: str, names: list[str]) -> dict[str, Any]:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise DataError(f"line {number} is no JSON: {error}", path=path) from None
     if isinstance(value, dict):
         return value
-    names = ("source", "target")
-    return dict(zip(names, value, strict=False)) if isinstance(value, list) else {"id": value}
+    values = value if isinstance(value, list) else [value]
+    if len(values) != len(names):
+        needed = f"an object, or of {' and '.join(names)}" if names else "an object"
+        raise DataError(f"line {number} is no JSON of {needed}: {readable(line, 100)}", path=path)
+    return dict(zip(names, values, strict=True))
 
 
 _NUMBERS = {
@@ -131,8 +137,8 @@ class Importer:
         """What was not taken over, or otherwise."""
         self.transforms: list[str] = []
         """Names of transforms for numbers."""
-        self.json_files: dict[Path, list[str]] = {}
-        """Parquet files to write, and the files of JSON lines that become one."""
+        self.json_files: dict[Path, tuple[list[str], list[str]]] = {}
+        """Parquet files to write, the files of JSON lines that become one, and the columns of lines without names."""
         self._tasks: list[_Task] = []
 
     def read(self, said: gconstruct.Description, task: int) -> dict[str, Any]:
@@ -187,7 +193,9 @@ class Importer:
 
     def _role(self, transform: gconstruct.Transform, what: str) -> str | None:
         name, options = transform.name, transform.model_extra or {}
-        role, made = _OTHERS.get(name, ("features", _NUMBERS.get(name, "numbers as they are")))
+        if name not in (known := [*_NUMBERS, *_OTHERS]):
+            raise self._error(f"{what}: unknown transform {name!r}{did_you_mean(name, known)}; known: {listed(known)}")
+        role, made = ("features", _NUMBERS[name]) if name in _NUMBERS else _OTHERS[name]
         if name == "to_categorical" and options.get("separator"):
             role, made = _LEFT_OUT  # several categories in a cell
         if name in _NUMBERS and made not in self.transforms:
@@ -198,10 +206,11 @@ class Importer:
         return role
 
     def _files(self, said: gconstruct.JsonTable, where: str) -> dict[str, Any]:
+        self._note_others(f"{where}: format", said.format)
         files = [self._place(one) for one in said.files]
         if said.format.name == "json":
             self._note(f"{where}: JSON is written as Parquet")
-            return {"files": self._converted(where, files), "format": "parquet"}
+            return {"files": self._converted(where, files, []), "format": "parquet"}
         options = {"delimiter": said.format.separator} if said.format.name == "csv" else {}
         return {"files": files, "format": said.format.name, **options}
 
@@ -212,9 +221,9 @@ class Importer:
         there = beside.exists() or (beside.parent.is_dir() and any(beside.parent.glob(beside.name)))
         return str(path if path.is_absolute() else beside if there else path.resolve())
 
-    def _converted(self, what: str, files: list[str]) -> str:
+    def _converted(self, what: str, files: list[str], names: list[str]) -> str:
         place = self.tables / f"{file_name(f'{len(self.json_files)}-{what}')}.parquet"
-        self.json_files[place] = files
+        self.json_files[place] = files, names
         return str(place)
 
     # ---- the task
@@ -271,20 +280,22 @@ class Importer:
         return {"by": "ratio", "train": train, "valid": valid, "test": test}
 
     def _split_of_files(self, where: str, files: gconstruct.SplitFiles, of_links: bool) -> dict[str, Any]:
-        wanted = SPLITS[1:] if of_links else SPLITS
+        self._note_others(f"{where}: custom_split_filenames", files)
+        wanted, ends = (SPLITS[1:], ["source", "target"]) if of_links else (SPLITS, ["id"])
+        if files.column and len(set(files.column)) != len(ends):
+            columns = f"{listed(files.column)}; it needs the {' and the '.join(ends)} column"
+            raise self._error(f"{where}: custom_split_filenames.column names {columns}")
         places = {name: self._place(file) for name in wanted for file in getattr(files, name)}
         if len(places) < len(wanted):
             raise self._error(f"{where}: custom_split_filenames needs a file each for {', '.join(wanted)}")
         if of_links and files.train:
             self._note(f"{where}: the train file is not read: all edges train that are not held out")
         as_json = {name: file for name, file in places.items() if file.endswith((".json", ".jsonl"))}
-        places |= {name: self._converted(f"split {name}", [file]) for name, file in as_json.items()}
-        split: dict[str, Any] = {"by": "files", "files": places, "header": True}
-        if of_links and len(files.column) == 2 and not as_json:
-            split |= {"source": files.column[0], "target": files.column[1]}
-        elif files.column:
-            self._note(f"{where}: ids are the first columns of the files of the split")
-        return split
+        names = files.column or ends
+        places |= {name: self._converted(f"split {name}", [file], names) for name, file in as_json.items()}
+        if not files.column and len(as_json) < len(places):
+            self._note(f"{where}: no column, so ids are the first columns of the files of the split")
+        return {"by": "files", "files": places, "header": True, **dict(zip(ends, files.column, strict=False))}
 
     def _without_reverses(self, edges: list[dict[str, Any]], target: str | None) -> list[dict[str, Any]]:
         """Leave relations out that are another one read backwards: preprocess makes reverses, and never of held-out."""
@@ -310,7 +321,8 @@ class Importer:
 
     def _note_others(self, where: str, said: gconstruct.JsonSection) -> None:
         for name in sorted(set(said.model_extra or ()) - {"feature_name"}):  # columns have their own names here
-            self._note(f"{where}: {name} is not taken over".removeprefix(": "))
+            near = did_you_mean(name, type(said).model_fields.keys() - said.model_fields_set)
+            self._note(f"{where}: {name} is not taken over{near}".removeprefix(": "))
 
     def _note(self, text: str) -> None:
         if (note := one_line(text)) not in self.notes:

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from configs.errors import DataError
+from configs.matching import listed
 from configs.schema import PreprocessConfig
 from tasks.arrays import Array, blocks, row_blocks
 from tasks.preprocess.edges import edge_kernels as kernels
@@ -34,7 +35,7 @@ from tasks.storage.dataset_store import DatasetStore, ShardRef, iter_row_groups
 from tasks.storage.graph_store import ArrayWriter, id_dtype
 from tasks.transpose import transpose
 
-SORT_VERSION = 1
+SORT_VERSION = 2
 _CHUNK_EDGES = 1 << 22
 _MERGE_MODES = {"sum": 0, "max": 1, "first": 2}
 
@@ -51,7 +52,7 @@ class ShardPlan:
 
 
 def sort_edge_shard(shard: ShardRef, plan: ShardPlan) -> dict[str, Any]:
-    """Return the arrays of a shard's `Runs` by name, `loops` (self-loops met) and `merged` (repetitions left out).
+    """Return the arrays of a shard's `Runs` by name, `loops` (self-loops met) and `merged` (edges left out).
 
     A row group is in memory at a time. Raises IntegrityError where the file does not fit the manifest.
     """
@@ -65,7 +66,11 @@ def sort_edge_shard(shard: ShardRef, plan: ShardPlan) -> dict[str, Any]:
         loops += met
         first_row += len(src)
     runs = sort_and_compress(keys[:count], table_rows[:count], plan.packing.bits, plan.merge)
-    return {**runs._asdict(), "loops": loops, "merged": count - len(runs.cols)}
+    merged = count - len(runs.cols)
+    if merged and plan.packing.symmetrize:  # a self-loop is its own reverse
+        left = int(np.count_nonzero(np.repeat(runs.rows, runs.counts) == runs.cols)) if loops else 0
+        merged = (merged + (0 if plan.packing.drop_loops else loops - left)) // 2
+    return {**runs._asdict(), "loops": loops, "merged": merged}
 
 
 @dataclass(frozen=True)
@@ -112,6 +117,7 @@ class _Merge:
         self.scratch = ArrayWriter(scratch)
         self.data = EdgeData(store, ids, config.feature_dtype, self.scratch, rules.codes, rules.encode)
         self.threads = config.workers or os.cpu_count() or 1
+        self.keeps_rows = ids.carries_data or (rules.existing is not None and rules.scored is not None)
         self.jobs: list[ShardJob] = []
         self.bases: list[int] = []  # number of each shard's first edge in the numbering over all tables
         self.relations: dict[ShardRef, int] = {}  # number of each shard's table
@@ -119,8 +125,7 @@ class _Merge:
             offsets = source.offset(edge_type.source), source.offset(edge_type.target)
             id_bits = max(1, (source.num_nodes - 1).bit_length())
             packing = Packing(*offsets, id_bits, ids.symmetrize, config.self_loops != "keep")
-            keeps_rows = ids.carries_data or (rules.existing is not None and rules.scored is not None)
-            plan = ShardPlan(packing, config.deduplicate and not keeps_rows, keeps_rows)
+            plan = ShardPlan(packing, config.deduplicate and not self.keeps_rows, self.keeps_rows)
             for shard in store.shards(f"edges/{edge_type.name}"):
                 self.relations[shard] = index
                 cache = context.cache
@@ -132,9 +137,12 @@ class _Merge:
         indptr, report = self._count()
         indices, eids = self._place(indptr)
         kernels.over_rows(sort_rows, self.threads, indptr, indices, eids)
-        out_indptr, out_eids = self._emit(indptr, indices, eids)
+        out_indptr, out_eids, merged_loops = self._emit(indptr, indices, eids)
         num_edges = int(out_indptr[-1])
-        report["num_merged"] += int(indptr[-1]) - num_edges + ids.add_loops * ids.num_nodes
+        merged = int(indptr[-1]) - num_edges + ids.add_loops * ids.num_nodes
+        report["num_merged"] += (merged + merged_loops) // 2 if ids.symmetrize else merged
+        if self.existing is None or self.keeps_rows:
+            self._report_merged(report["num_merged"])
         if self.existing is not None:  # shards count what they hold, which is not what exists
             report = {}
         report["num_edges"] = num_edges
@@ -143,6 +151,15 @@ class _Merge:
             self.data.write_features(self.scored, self.writer, "scored")
         self._other_direction(out_indptr)
         return report
+
+    def _report_merged(self, count: int) -> None:
+        text = f"{count:,} edges were merged with others between the same nodes"
+        values = sorted(self.ids.edge_columns - {"weight"})
+        if count and values:
+            kept = f"messages carry only the first one's values ({listed(values)})"
+            self.context.warn(f"{text}: {kept}; preprocess.deduplicate=false keeps all edges")
+        elif count:
+            self.context.message(f"{text} (preprocess.deduplicate=false keeps all)")
 
     def _count(self) -> tuple[Array, dict[str, Any]]:
         """First sight of every shard: edges of each row, before merging over shards."""
@@ -175,12 +192,13 @@ class _Merge:
         assert np.array_equal(cursor, indptr[1:])
         return np.asarray(indices), np.asarray(eids)
 
-    def _emit(self, indptr: Array, indices: Array, eids: Array) -> tuple[Array, Array]:
-        """Write the merged rows; returns the final indptr and each edge's table row (-1: an added self-loop)."""
+    def _emit(self, indptr: Array, indices: Array, eids: Array) -> tuple[Array, Array, int]:
+        """Write the merged rows; returns the final indptr, each edge's table row (-1: an added self-loop), and how many
+        self-loops were merged."""
         config, ids = self.config, self.ids
         out_indptr = np.zeros(ids.num_nodes + 1, np.int64)
         edges = kernels.Unmerged(indices, eids, ids.table_starts, config.deduplicate, ids.add_loops)
-        kernels.over_rows(kernels.count_merged, self.threads, indptr, edges, out_indptr[1:])
+        merged_loops = sum(kernels.over_rows(kernels.count_merged, self.threads, indptr, edges, out_indptr[1:]))
         np.cumsum(out_indptr, out=out_indptr)
         size = int(out_indptr[-1])
         out_indices = self.writer.create("csc_indices", (size,), ids.id_type)
@@ -202,7 +220,7 @@ class _Merge:
                 "the largest"
             )
         self.writer.write("csc_indptr", out_indptr)
-        return out_indptr, out.eids
+        return out_indptr, out.eids, merged_loops
 
     def _other_direction(self, indptr: Array) -> None:
         """CSR unless the graph is symmetric, and where edges carry data the way from CSR to CSC positions."""

@@ -218,8 +218,12 @@ def _repeats(edges: Unmerged, i: int) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def count_merged(first: int, last: int, indptr: Array, edges: Unmerged, degree: Array) -> None:
-    """Set `degree` of rows `first` to `last`: edges after merging, plus one where self-loops are added."""
+def count_merged(first: int, last: int, indptr: Array, edges: Unmerged, degree: Array) -> int:
+    """Set `degree` of rows `first` to `last`: edges after merging, plus one where self-loops are added.
+
+    Return how many self-loops are merged with others.
+    """
+    loops = 0
     for v in range(first, last):
         start, end = indptr[v], indptr[v + 1]
         d = end - start
@@ -227,7 +231,9 @@ def count_merged(first: int, last: int, indptr: Array, edges: Unmerged, degree: 
             for i in range(start + 1, end):
                 if _repeats(edges, i):
                     d -= 1
+                    loops += edges.indices[i] == v
         degree[v] = d + (1 if edges.add_loops else 0)
+    return loops
 
 
 @njit(cache=True, nogil=True)
@@ -286,13 +292,11 @@ def count_columns(indices: Array, counts: Array) -> None:
         counts[indices[i]] += 1
 
 
-def over_rows(kernel: Callable[..., None], threads: int, indptr: Array, *args: Any) -> None:
-    """Call `kernel(first, last, indptr, *args)` on ranges of rows, in threads."""
+def over_rows(kernel: Callable[..., Any], threads: int, indptr: Array, *args: Any) -> list[Any]:
+    """Call `kernel(first, last, indptr, *args)` on ranges of rows, in threads; return what it returns for each."""
     ranges = row_ranges(indptr, threads * 4 if threads > 1 else 1)
     if threads <= 1 or len(ranges) <= 1:
-        for first, last in ranges:
-            kernel(first, last, indptr, *args)
-        return
+        return [kernel(first, last, indptr, *args) for first, last in ranges]
     with ThreadPoolExecutor(threads) as pool:
-        for future in [pool.submit(kernel, first, last, indptr, *args) for first, last in ranges]:
-            future.result()
+        futures = [pool.submit(kernel, first, last, indptr, *args) for first, last in ranges]
+        return [future.result() for future in futures]
