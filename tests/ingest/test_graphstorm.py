@@ -237,7 +237,11 @@ def without_labels(said: dict[str, Any]) -> None:
         (lambda said: said["nodes"][1]["labels"][0].pop("label_col"), "nodes movie: label_col is missing"),
         (
             lambda said: said["nodes"][1]["labels"][0].update(split_pct=[0.9, 0.1, 0.1]),
-            "dataset.split: .* are shares of 1; they add up to 1.1",
+            r"split_pct \[0.9, 0.1, 0.1\] is not three shares of 1, of which some train",
+        ),
+        (
+            lambda said: said["nodes"][1]["labels"][0].update(split_pct=[0.0, 0.5, 0.5]),
+            r"split_pct \[0.0, 0.5, 0.5\] is not three shares of 1, of which some train",
         ),
         (lambda said: said.update(graph={}), "is of GSProcessing"),
         (
@@ -323,6 +327,9 @@ def test_the_place_of_a_mistake(tmp_path: Path, place: str, wrong: Any, message:
         (b'{"id": "u0"}\n{"id": 1}\n', "a column holds values of several kinds"),
         (b'{"id": "u0"}\n["u1", 2]\n', r"line 2 is no JSON of an object: \["),
         (b'{"id": 99999999999999999999999}\n', "a column holds values of several kinds"),
+        (b'{"id": null}\n' * 700_000 + b'{"id": 0.5}\n', "a column holds values of several kinds"),
+        (b"\n\n", "there are no rows"),
+        (b"", "there are no rows"),
     ],
 )
 def test_a_table_that_cannot_be_converted_leaves_no_other(tmp_path: Path, content: bytes, message: str) -> None:
@@ -332,6 +339,19 @@ def test_a_table_that_cannot_be_converted_leaves_no_other(tmp_path: Path, conten
     with pytest.raises(DataError, match=message):
         import_graphstorm(write(tmp_path, said), None, 2)
     assert list((tmp_path / "movielens-graphmill").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "shares"), [([0.8, 0.2, 0], (0.7, 0.2, 0.1)), ([1, 0, 0], (0.8, 0.1, 0.1)), (None, (0.8, 0.1, 0.1))]
+)
+def test_shares_that_are_needed_are_taken_of_the_training_rows(tmp_path: Path, given: Any, shares: Any) -> None:
+    said = description(tmp_path)
+    said["nodes"][1]["labels"][0]["split_pct"] = given
+    (tmp_path / "blank.json").write_text("\n")
+    said["nodes"][0]["files"] = ["blank.json", said["nodes"][0]["files"]]  # lines without a row are none
+    path, _ = import_graphstorm(write(tmp_path, said), None, 1)
+    split = yaml.safe_load(path.read_text())["dataset"]["split"]
+    assert tuple(split[name] for name in ("train", "valid", "test")) == shares
 
 
 def test_a_recipe_that_is_there_stays(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ https://graphstorm.readthedocs.io/en/latest/cli/graph-construction/single-machin
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from configs.errors import DataError
 from configs.load import flatten_errors
@@ -26,6 +26,11 @@ class JsonSection(BaseModel):
     """A part; keys that are not read are kept (`model_extra`), to be said."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="allow", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_left_out(cls, data: Any) -> Any:
+        return {key: value for key, value in data.items() if value is not None} if isinstance(data, dict) else data
 
 
 class Format(JsonSection):
@@ -101,7 +106,9 @@ class Description(JsonSection):
 def read_description(path: Path) -> Description:
     """Read a file. Raises DataError: no JSON, GSProcessing's, or mistakes, a line each with its place in the JSON."""
     said = read_json(path)
-    if isinstance(said, dict) and "graph" in said:
+    if not isinstance(said, dict):
+        raise DataError("is no JSON of an object with `nodes` and `edges`", path=path)
+    if "graph" in said:
         raise DataError(
             "is of GSProcessing (`graph`); give the JSON of gconstruct, with `nodes` and `edges`", path=path
         )

@@ -84,10 +84,14 @@ def _write_parquet(place: Path, patterns: list[str], names: list[str]) -> None:
             for first, lines in read_lines(path):
                 numbered = [(first + n, line) for n, line in enumerate(lines.to_pylist(), 1) if line.strip()]
                 rows = [_row(path, number, line, names) for number, line in numbered]
+                if not rows:
+                    continue
                 try:
                     writer.write(pa.Table.from_pylist(rows))
-                except (ValueError, TypeError, OverflowError) as error:
+                except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:
                     raise DataError(f"a column holds values of several kinds: {error}", path=path) from None
+    if not writer.num_rows:
+        raise DataError("there are no rows", path=Path(patterns[0]))
 
 
 def _row(path: Path, number: int, line: str, names: list[str]) -> dict[str, Any]:
@@ -270,13 +274,15 @@ class Importer:
                 )
             return self._split_of_files(where, label.custom_split_filenames, of_links)
         given = label.split_pct
+        valid, test = given[1] or 0.1, given[2] or 0.1
+        train = round(1 - valid - test, 6)
+        if train <= 0 or sum(given) > 1 + 1e-6:
+            raise self._error(f"{where}: split_pct {given} is not three shares of 1, of which some train")
         for name, share in zip(SPLITS[1:], given[1:], strict=True):
             if not share:
                 self._note(f"{where}: split_pct has no {name} rows, which are needed: 0.1 of them")
-        valid, test = given[1] or 0.1, given[2] or 0.1
         if sum(given) < 1 - 1e-6:
             self._note(f"{where}: split_pct adds up to {sum(given):g}; the rest trains too")
-        train = max(given[0], round(1 - valid - test, 6))
         return {"by": "ratio", "train": train, "valid": valid, "test": test}
 
     def _split_of_files(self, where: str, files: gconstruct.SplitFiles, of_links: bool) -> dict[str, Any]:
