@@ -65,7 +65,7 @@ def checked_cast(chunk: Array, dtype: Any, path: object, first_row: int | Array 
         raise DataError(
             f"{value!s} {what}",
             path=path,
-            row=int(first_row + row if np.ndim(first_row) == 0 else first_row[row]),
+            row=first_row + row if isinstance(first_row, int) else int(first_row[row]),
             column=column,
         )
     return out
