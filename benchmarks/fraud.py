@@ -68,7 +68,7 @@ model: {{name: graphsage, num_layers: 2}}
     "fraud": f"""\
 name: fraud
 {_DATASET.format(metric="average_precision", texts="[memo]")}\
-preprocess: {{transforms: [degree, standardize], texts: {{name: tfidf, dim: 32}}}}
+preprocess: {{deduplicate: false, transforms: [degree, standardize], texts: {{name: tfidf, dim: 32}}}}
 model: {{name: graphsage, num_layers: 2, dropout: 0.3}}
 train: {{loader: {{name: neighbor, balance: classes}}, epochs: 30, patience: 8}}
 evaluate:
