@@ -318,7 +318,7 @@ class Recipe(ConfigModel):
             raise ValueError(
                 f"snapshot.warm_start: vectors of {self.model.name} are learnt afresh in every snapshot; leave it out"
             )
-        if task == LAYOUT and not self.is_layout:
+        if getattr(self.dataset, "task", None) == LAYOUT and not self.is_layout:
             raise ValueError(
                 f"dataset.task=layout: nothing is predicted, and model.name={self.model.name} predicts; take largevis, "
                 "umap or tsne, or set dataset.task"
