@@ -53,6 +53,7 @@ def test_terms_are_words_and_pairs_and_signs_of_scripts_without_blanks() -> None
     terms = [some + [f"{one} {other}" for one, other in itertools.pairwise(some)] for some in words]
     counts = count_terms(large(texts))
     assert np.asarray(counts.sum(1)).ravel().tolist() == list(map(len, terms))
+    assert np.diff(counts.indptr).tolist() == [len(set(some)) for some in terms]  # no two of them met in one bucket
     for one, other in itertools.pairwise(range(len(texts))):
         shared = set(counts[one].indices) & set(counts[other].indices)
         assert len(shared) == len(set(terms[one]) & set(terms[other])), (texts[one], texts[other])
@@ -66,7 +67,7 @@ def tfidf(**options: Any) -> TextEncoder:
 
 def test_tfidf_is_an_svd_of_sklearns_weights() -> None:
     draw = np.random.default_rng(1)
-    texts = large([" ".join(draw.choice(["red", "green", "blue"], 6)) for _ in range(120)])
+    texts = large([" ".join(draw.choice(["red", "green", "blue", "tiny", "house"], 6)) for _ in range(120)])
     encoder = tfidf(dim=4)
     state = encoder.learn(texts)
     counts = count_terms(texts)

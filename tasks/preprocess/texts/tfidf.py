@@ -19,7 +19,7 @@ from tasks.preprocess.texts.base import State, TextEncoder
 
 _BUCKETS = 1 << 20
 _CHUNK = 4096
-_EXTRA, _STEPS = 10, 3
+_EXTRA, _STEPS = 10, 4
 """Of the SVD: columns beside those that are asked for, and power iterations."""
 # Thai, Lao; Burmese; Khmer; kana; Chinese signs; Korean syllables; rarer Chinese signs.
 _SIGNS = (
